@@ -6,6 +6,7 @@ The engine decodes at once, and fails or stops where a test asks it to.
 import gc
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -22,6 +23,8 @@ from specbench.analysis.statistics import intervals
 from specbench.decoding.records import Generation, RoundRecord
 from specbench.engine.pair import Library
 from specbench.experiment import environment
+
+from .told import check
 
 RESAMPLES = intervals.RESAMPLES
 EXACT = ("intervals", "coverage", "pareto", "points", "main_table")
@@ -115,6 +118,19 @@ def all_resamples(request, monkeypatch) -> None:
     """Use the full number in tests of intervals, and where published numbers are compared."""
     if request.path.stem.removeprefix("test_") in EXACT:
         monkeypatch.setattr(intervals, "RESAMPLES", RESAMPLES)
+
+
+@pytest.fixture
+def stored(request, tmp_path) -> Callable[..., None]:
+    """Compare texts with the stored ones of this test, but for the test's folder."""
+    room = request.path.relative_to(Path(__file__).parent).with_suffix("")
+    test = re.sub(r"[^\w.,=\[\]-]+", " ", request.node.name.removeprefix("test_"))
+
+    def compare(*texts: object) -> None:
+        text = "\n".join(map(str, texts)).replace(str(tmp_path), "FOLDER")
+        check(f"{room.with_name(room.name.removeprefix('test_'))}/{test}", text)
+
+    return compare
 
 
 def generation(**changes: Any) -> Generation:

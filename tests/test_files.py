@@ -22,16 +22,13 @@ def test_only_a_full_disk_asks_for_space(number):
         raise OSError(errno.ENOSPC, "why")
 
 
-def test_a_link_to_itself_is_refused(tmp_path):
-    (tmp_path / "samples.csv").symlink_to("samples.csv")
-    with pytest.raises(UsageError, match=r"leads nowhere|is not a regular file"):
-        require_plain(tmp_path)
-
-
-def test_a_file_needs_a_folder(tmp_path):
+def test_a_link_to_itself_and_a_file_without_a_folder_are_refused(tmp_path):
     check_parent(tmp_path / "x")
     with pytest.raises(UsageError, match=r"none/x \(No such file or directory\)"):
         check_parent(tmp_path / "none" / "x")
+    (tmp_path / "samples.csv").symlink_to("samples.csv")
+    with pytest.raises(UsageError, match=r"leads nowhere|is not a regular file"):
+        require_plain(tmp_path)
 
 
 def test_a_replaced_file_is_the_old_or_the_new_one_after_a_power_loss(tmp_path):

@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from specbench.methods import get_method
 from specbench.methods.registry import from_columns, to_columns
 from specbench.tasks.example import Example
 from specbench.tasks.metrics import get_metric, score
+
+from .told import refusals
 
 EXAMPLE = Example("1", "a prompt", "a reference")
 RULE = """
@@ -78,63 +81,46 @@ def test_the_kind_of_a_parameter_follows_its_annotation(folder, first):
             method.resolve(wrong)
 
 
-WRONG = [  # content, what the message names
-    (None, "wrong.py"),
-    ("def g(): pass", "`g`"),
-    ("f = 3", "`f`"),
-    ("def f(:", "line 1: SyntaxError"),
-    ("\nimport nothing_like_it", "line 2: ModuleNotFoundError"),
-    ("\n\n1 / 0", "line 3: ZeroDivisionError"),
-    ("raise SystemExit('bye')", "line 1: SystemExit"),
-    ("def f(at): pass", "line 1"),
-    ("def f(at, x, **more): pass", "line 1"),
-    ("def f(at, x, *, keep): pass", "`keep`"),
-    ("def f(at, x, *, keep=(1, 2)): pass", "`keep`"),
-    ("def f(at, x, *, keep: int = 2.5): pass", "line 1): keep cannot be 2.5"),
-    ("def f(at, x, *, keep: bool = 1): pass", "give true or false"),
-    ("from typing import *\ndef f(at, x, *, m: Literal['a', 'b'] = 'c'): pass", "one of a, b"),
+WRONG = (
+    *(None, "def g(): pass", "f = 3", "def f(:", "\nimport nothing_like_it", "\n\n1 / 0"),
+    *("raise SystemExit('bye')", "class Gone(BaseException): pass\nraise Gone"),
+    *("def f(at): pass", "def f(at, x, **more): pass", "def f(at, x, *, keep): pass"),
+    *(f"def f(at, x, *, keep{kind}): pass" for kind in ("=(1, 2)", ": int = 2.5", ": bool = 1")),
+    "from typing import *\ndef f(at, x, *, m: Literal['a', 'b'] = 'c'): pass",
     *(
-        (f"from specbench.methods import *\n@rule({described})\ndef f(at, x, *, k: int): 0", named)
-        for described, named in (
-            ("Parameter('k', 2.5, '')", "line 2): k cannot be 2.5: give any whole number"),
-            ("Parameter('k', 'a', '', str)", "its annotation means any whole number"),
-        )
+        f"from specbench.methods import *\n@rule(Parameter({fields}))\ndef f(at, x, *, k: int): 0"
+        for fields in ("'k', 2.5, ''", "'k', 'a', '', str", "'kep', 1, ''")
     ),
-    ("class Gone(BaseException): pass\nraise Gone", "line 2: Gone"),
-    (
-        "from specbench.methods import *\n@rule(Parameter('kep', 1, ''))\ndef f(at, x, keep=1): 0",
-        "`kep`",
-    ),
-]
+)
 
 
-@pytest.mark.parametrize(("content", "named"), WRONG, ids=str)
-def test_a_mistake_is_one_located_sentence(content, named):
-    if content is not None:
-        Path("wrong.py").write_text(content)
-    with pytest.raises(UsageError) as error:
-        get_method("wrong.py:f")
-    assert "wrong.py" in str(error.value) and named in str(error.value)
-    assert "\n" not in str(error.value)
+def test_a_mistake_is_one_located_sentence(stored):
+    messages = []
+    for number, content in enumerate(WRONG):
+        if content is not None:
+            Path(f"wrong-{number}.py").write_text(content)
+        message = refusals(lambda name=f"wrong-{number}.py:f": get_method(name))
+        assert f"wrong-{number}.py" in message and message.count("\n") == 1
+        messages.append(f"{content!r}\n{message}")
+    stored(*messages)
 
 
-METRICS = [
-    ("def f(text): return 1", "line 1"),
-    ("def f(text, reference): return 1.5", "1.5"),
-    ("def f(text, reference): return float('nan')", "nan"),
-    ("def f(text, reference): return None", "None"),
-    ("def f(text, reference):\n    return text[99]", "line 2: IndexError"),
-    ("def rouge1(text, reference): return 1", "rouge1"),
-]
+METRICS = (
+    *("def f(text): return 1", "def f(text, reference):\n    return text[99]"),
+    *(f"def f(text, reference): return {value}" for value in ("1.5", "float('nan')", "None")),
+    "def rouge1(text, reference): return 1",
+)
 
 
-@pytest.mark.parametrize(("content", "named"), METRICS)
-def test_a_mistake_in_a_metric_is_one_located_sentence(content, named):
-    Path("wrong.py").write_text(content)
-    function = "rouge1" if "rouge1" in content else "f"
-    with pytest.raises(UsageError) as error:
-        score(f"wrong.py:{function}", "text", EXAMPLE)
-    assert "wrong.py" in str(error.value) and named in str(error.value)
+def test_a_mistake_in_a_metric_is_one_located_sentence(stored):
+    messages = []
+    for number, content in enumerate(METRICS):
+        Path(f"wrong-{number}.py").write_text(content)
+        metric = f"wrong-{number}.py:{'rouge1' if 'rouge1' in content else 'f'}"
+        message = refusals(lambda metric=metric: score(metric, "text", EXAMPLE))
+        assert message.count("\n") == 1
+        messages.append(f"{content!r}\n{message}")
+    stored(*messages)
 
 
 def test_a_metric_gets_the_text_and_its_reference():
@@ -156,18 +142,10 @@ def test_a_declared_metric_gets_the_example_with_what_it_needs():
         score("mine.py:same", "a text", replace(EXAMPLE, greedy=None))
 
 
-@pytest.mark.parametrize(
-    ("metrics", "column"),
-    [
-        (["accuracy", "a.py:rounds"], "rounds"),
-        (["a.py:length", "b.py:length"], "length"),
-        (["a.py:rouge1"], "rouge1"),
-    ],
-)
-def test_metrics_that_share_a_column_are_refused(metrics, column):
+def test_metrics_that_share_a_column_are_refused(stored):
     require_own_columns(["accuracy", "rouge1", "a.py:length"])
-    with pytest.raises(UsageError, match=f"column of the samples is named {column}"):
-        require_own_columns(metrics)
+    shared = (["accuracy", "a.py:rounds"], ["a.py:length", "b.py:length"], ["a.py:rouge1"])
+    stored(refusals(*(partial(require_own_columns, metrics) for metrics in shared)))
 
 
 @pytest.mark.usefixtures("folder")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,13 +13,13 @@ from pydantic import Field
 from specbench.cli.generate import grouped
 from specbench.cli.measurement import Measurement
 from specbench.cli.options import JsonOutput, Models, Prompts
-from specbench.cli.output import note, print_json, print_table
+from specbench.cli.output import console, note, print_json
 from specbench.cli.price import DEFAULT_DRAFTERS, TextsRun, plan_of_target, run_of_target, scored
 from specbench.cli.price import MEASURED as PRICE_OPTIONS
 from specbench.config import AUTO, Count, option
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafters.registry import DRAFTERS, parse_kind, require_draft
-from specbench.errors import require
+from specbench.errors import UsageError, require
 from specbench.experiment.folders import new_folder
 from specbench.pricing.heads import HEADS, ShapedDrafter, kind_called
 from specbench.runs.configuration import Settings
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 MEASURED = [name for name in PRICE_OPTIONS if name not in ("batch_size", "drafting")]
 STRICT = "sd"
 FOLDER = "decision"
+SAME = "--acceptance, --accepted-length and --accept-rate say the same: give only one of them"
+MOST_LENGTHS = 3  # lines of what others measured
 
 
 class DecideOptions(JsonOutput):
@@ -59,13 +61,18 @@ class DecideOptions(JsonOutput):
         metavar="A[,A...]",
         shown="of the target's texts",
     )
-    accepted_length: float | None = option(
-        None,
-        "Tokens per round that a server reports with N = --draft-length, in place of rates.",
-        metavar="L",
-        conflicts={
-            "acceptance": "--acceptance and --accepted-length say the same: give only one of them"
-        },
+    accepted_length: list[str] = option(
+        [],
+        "Tokens per round that a server reports with N = --draft-length, in place of rates; of "
+        "several drafters each by its name, with its own N after @.",
+        metavar="[NAME=]L[@N],...",
+        conflicts={"acceptance": SAME},
+    )
+    accept_rate: list[str] = option(
+        [],
+        "Accepted over drafted tokens, as logs of servers print it, in the same form.",
+        metavar="[NAME=]R[@N],...",
+        conflicts={"acceptance": SAME, "accepted_length": SAME},
     )
     costs: list[Path] | None = option(
         None,
@@ -84,7 +91,8 @@ class DecideOptions(JsonOutput):
     gpus: Annotated[int, Field(ge=1)] = option(1, "How many of these machines share the layers.")
     serving: str | None = option(
         None,
-        "Whose overheads to add to --machine: vllm, sglang, tensorrt-llm, llama.cpp or specbench.",
+        "What serves: vllm (also vllm-0.9 and the like), sglang, tensorrt-llm, llama.cpp, mlx or "
+        "specbench; its overheads count with --machine, and its flags are printed.",
         metavar="ENGINE",
         shown="by the machine and the weights",
     )
@@ -99,18 +107,39 @@ class DecideOptions(JsonOutput):
         None, "Format of caches for --machine: bf16, fp8, q8_0 ...", metavar="NAME", shown="bf16"
     )
     context_length: Count = option(512, "Tokens of a prompt, where rates replace the texts.")
+    cached_prompt: int = option(
+        0, "How many of them all requests share, in the prefix cache.", metavar="TOKENS", ge=0
+    )
+    flags_of: str = option(
+        "serving",
+        "Whose flags to print: those of --serving, or of all engines.",
+        flags=("--flags",),
+        choices=("serving", "all"),
+    )
 
     @property
     def has_rates(self) -> bool:
         """Whether acceptance is given, so that no texts are needed."""
-        return self.acceptance is not None or self.accepted_length is not None
+        return self.acceptance is not None or bool(self.accepted_length or self.accept_rate)
+
+    @property
+    def means(self) -> dict[str, tuple[float, int]]:
+        """Tokens per round and N by drafter; the name is empty where none is typed."""
+        from specbench.pricing.rounds import mean_lengths
+
+        drafts = self.draft_length[0] if len(self.draft_length) == 1 else None
+        if "draft_length" not in self.model_fields_set:
+            drafts = None
+        if self.accept_rate:
+            return mean_lengths("--accept-rate", self.accept_rate, drafts, is_share=True)
+        return mean_lengths("--accepted-length", self.accepted_length, drafts)
 
     @property
     def lengths(self) -> list[int]:
         """The draft lengths to choose from; with a mean length all that it says something of."""
-        if self.accepted_length is None:
-            return sorted(self.draft_length)
-        return list(range(1, max(self.draft_length) + 1))
+        if means := self.means:
+            return list(range(1, max(drafts for _, drafts in means.values()) + 1))
+        return sorted(self.draft_length)
 
     def batches(self, costs: Costs) -> list[int]:
         """Return the batch sizes to decide for; by default those that the costs cover."""
@@ -121,37 +150,30 @@ class DecideOptions(JsonOutput):
         return covered or [int(batch) for batch in costs.batches]
 
     def drafters(self) -> list[DrafterKind]:
-        """Return the drafters; those that are priced by shape need rates."""
+        """Return the drafters; those that are priced by shape are not drafted with."""
         kinds: list[DrafterKind] = []
         for name in self.drafter:
             kind = "" if name in DRAFTERS else kind_called(name)
-            if kind in HEADS and not Path(name).is_dir():
-                require(
-                    self.has_rates,
-                    f"--drafter {name} is priced by its shape, and its drafts are unknown: give "
-                    "its rates by --acceptance or --accepted-length",
-                )
-                kinds.append(ShapedDrafter(kind))
-            else:
-                kinds.append(parse_kind(name, None))
+            is_shape = kind in HEADS and not Path(name).is_dir()
+            kinds.append(ShapedDrafter(kind) if is_shape else parse_kind(name, None))
         return kinds
 
-    def rates(self) -> list[float]:
-        """Return the rate of acceptance at each position.
+    def rates(self, drafter: DrafterKind) -> list[float]:
+        """Return the rate of acceptance of a drafter at each position.
 
         Raises:
             UsageError: It is no rate, or fits no draft length.
         """
         from specbench.pricing.rounds import rate_of_length, rates_of
 
-        if self.accepted_length is None:
-            return rates_of(str(self.acceptance), max(self.draft_length))
-        require(
-            "draft_length" in self.model_fields_set and len(self.draft_length) == 1,
-            "--accepted-length is a mean of rounds with N drafts: give that N by --draft-length",
-        )
-        drafts = self.draft_length[0]
-        return [rate_of_length(self.accepted_length, drafts)] * drafts
+        if self.acceptance is not None:
+            return rates_of(self.acceptance, max(self.draft_length))
+        means, kind = self.means, kind_called(str(drafter))
+        of_kind = [mean for name, mean in means.items() if name and kind_called(name) == kind]
+        mean = means.get(str(drafter)) or means.get("") or next(iter(of_kind), None)
+        if mean is None:
+            raise UsageError(f"no tokens per round of {drafter}: give {drafter}=L among the others")
+        return [rate_of_length(*mean)] * mean[1]
 
 
 @grouped
@@ -163,9 +185,9 @@ def decide(
     """Decide whether to speculate: with which drafter, how many drafts, up to which batch.
 
     Nothing is drafted: tokens per round come from the target's texts (`specbench price`), or from
-    --acceptance or --accepted-length; seconds per round from short times taken here, a file, or a
-    machine's figures. Prints where speculation pays, and the flags of vLLM, SGLang, TensorRT-LLM,
-    llama.cpp and specbench for it; writes tables and a figure.
+    --acceptance, --accepted-length or --accept-rate; seconds per round from short times taken
+    here, a file, or a machine's figures. Prints where speculation pays, from how many tokens per
+    round it would, and the flags of the engine for it; writes tables and a figure.
     """
     from specbench.pricing.source import repository_of
 
@@ -173,39 +195,85 @@ def decide(
     named = {role: repository_of(getattr(measurement, role)) for role in ("target", "draft")}
     measurement = measurement.updated(**named) if options.machine else measurement
     costs_of_source = _costs(options, measurement)  # its faults come before models
+    has_texts = run is not None or bool(measurement.task or measurement.prompts)
     if options.has_rates:
-        flag = "--acceptance" if options.acceptance else "--accepted-length"
-        require(run is None, f"{flag} replaces the texts of RUN: give only one of them")
+        require(run is None, "rates of acceptance replace the texts of RUN: give only one of them")
+        source = _of_rates(options, drafters, measurement)
+    elif (options.machine or options.costs) and not has_texts:
         source = _of_rates(options, drafters, measurement)
     else:
+        shaped = [str(drafter) for drafter in drafters if isinstance(drafter, ShapedDrafter)]
+        require(
+            not shaped,
+            f"--drafter {', '.join(shaped)} is priced by its shape, and its drafts are unknown: "
+            "give --acceptance, --accepted-length or --accept-rate",
+        )
         source = _of_texts(options, drafters, measurement, run)
 
-    from specbench.pricing.decide import answer, decision_table, remarks, write_tables
-    from specbench.pricing.decide import decide as decided
-
     costs = costs_of_source(source)
-    decision = decided(source.priced, costs, options.batches(costs), options.lengths)
+    of_one = next(iter(costs.values()))
+    is_timed = not (options.costs or options.machine)
+    batches = of_one.batches.astype(int).tolist() if is_timed else options.batches(of_one)
+    if missing := sorted({*options.batch_size} - {*batches}):
+        note(
+            f"no costs of batch {', '.join(map(str, missing))}: measure more rows, or --batch-size"
+        )
     folder = source.folder / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
+    from specbench.pricing.bounds import usual_lengths
+    from specbench.pricing.decide import answer, remarks, write_tables
+    from specbench.pricing.decide import decide as decided
+
+    decision = decided(source.priced, costs, batches, options.lengths)
     write_tables(folder, decision)
-    if not (source.is_exact and costs.machine):  # an answer from figures alone takes a second
+    if decision.is_told and not (
+        source.is_exact and decision.is_computed
+    ):  # an answer takes a second
         from specbench.analysis.figures import style
         from specbench.pricing.figures import draw_crossover
 
         style.save(draw_crossover(decision), folder, "crossover")
     if options.as_json:
-        table = decision.table()
-        sentences = answer(decision).splitlines()
-        print_json({"answer": " ".join(sentences), "results": str(folder), "settings": table})
+        text, table = answer(decision).replace("\n", " "), decision.table()
+        others = {str(d): usual_lengths(kind_called(str(d))) for d in decision.drafters}
+        print_json({"answer": text, "results": str(folder), "others": others, "settings": table})
     else:
-        print(answer(decision))
-        print(f"{source.title}; costs: {costs.source}")
-        print_table(decision_table(decision))
-        print(*_flags(decision, source, measurement), sep="\n")
+        print(*_screen(options, decision, source, measurement), sep="\n")
         print(f"results: {folder}")
-    note(*remarks(decision, source.priced))
-    if options.costs and len(costs.rounds) == 1:
+    note(*remarks(decision, source.priced), *filter(None, [of_one.remark]))
+    if options.costs and len(of_one.rounds) == 1:
         note("the costs were measured once: neither the intervals nor this cover their noise")
+
+
+def _screen(
+    options: DecideOptions, decision: Decision, source: Basis, measurement: Measurement
+) -> Iterator[str]:
+    """Yield the answer, a table, and flags; without a number how to get one instead of these."""
+    from specbench.analysis.tables.table import to_text
+    from specbench.pricing.bounds import usual_lengths
+    from specbench.pricing.decide import MEASURE, answer, break_even_table, decision_table
+    from specbench.pricing.flags import lines_to_measure
+
+    show = partial(to_text, width=console().width)
+
+    first, *others = answer(decision).splitlines()
+    yield first
+    if decision.is_told:
+        yield from others
+        yield f"{source.title}; {next(iter(decision.costs.values())).source}"
+        yield show(decision_table(decision)).rstrip()
+        yield from _flags(options, decision, source, measurement)
+        return
+    (bound, *_) = (costs.bound for costs in decision.costs.values())
+    if first == MEASURE and bound:
+        yield from lines_to_measure(bound.kind.engine, source.pair, source.drafters[0])
+    yield from others
+    yield show(break_even_table(decision)).rstrip()
+    for drafter in decision.drafters:
+        lines = usual_lengths(kind_called(str(drafter)))
+        if lines:
+            yield f"others had with {drafter} ({len(lines)} sources and workloads, all by --json)"
+        yield from (f"  {line}" for line in lines[:MOST_LENGTHS])
 
 
 def _of_texts(
@@ -251,31 +319,45 @@ def _of_rates(
     )
     pair = measurement.spec(alone=True) if measurement.names_models else None
     require(
-        "drafter" not in options.model_fields_set or len(drafters) == 1,
-        "--acceptance has the rates of one drafter: name it alone with --drafter",
+        len(drafters) == 1 or "drafter" not in options.model_fields_set or not options.acceptance,
+        "--acceptance has the rates of one drafter: name it alone with --drafter, or give "
+        "--accepted-length NAME=L for each",
     )
-    rates, drafter = options.rates(), drafters[0]
+    if "drafter" not in options.model_fields_set and not any(options.means):
+        drafters = drafters[:1]
     if pair is not None:
-        require_draft(pair.draft, [drafter])
+        require_draft(pair.draft, drafters)
 
     from specbench.pricing.formulas import Workload
     from specbench.pricing.rounds import rounds_of_rates
     from specbench.pricing.source import ANSWER, Basis
 
-    rate = options.acceptance or f"{rates[0]:.2f} by {options.accepted_length:g} tokens per round"
+    rates = {d: options.rates(d) if options.has_rates else None for d in drafters}
+    means = [f"{d} {r[0]:.2f}" for d, r in rates.items() if r]
+    accepted = options.acceptance or f"{', '.join(means)} per position"
+    require(
+        options.cached_prompt <= options.context_length,
+        f"--cached-prompt {options.cached_prompt} is more than the prompt: give --context-length",
+    )
     return Basis(
-        priced=[rounds_of_rates(rates, drafter)],
-        title=f"acceptance {rate}" + (f" on {pair.name}" if pair else ""),
+        priced=[rounds_of_rates(r, d, options.lengths[-1]) for d, r in rates.items()],
+        title=f"acceptance {accepted}" + (f" on {pair.name}" if pair else ""),
         pair=pair,
-        workload=Workload(options.context_length, measurement.max_new_tokens or ANSWER),
+        workload=Workload(
+            options.context_length,
+            measurement.max_new_tokens or ANSWER,
+            options.cached_prompt,
+        ),
         settings=measurement.part(Settings),
         folder=measurement.output or new_folder(f"decide-{pair.name if pair else 'rates'}"),
         loading=measurement.loading(),
     )
 
 
-def _costs(options: DecideOptions, measurement: Measurement) -> Callable[[Basis], Costs]:
-    """Return what gives the costs for a source: a file, a machine, or times taken here.
+def _costs(
+    options: DecideOptions, measurement: Measurement
+) -> Callable[[Basis], Mapping[DrafterKind, Costs]]:
+    """Return what gives the costs of drafters: a file, a machine, or times taken here.
 
     Raises:
         UsageError: The file or the machine is faulty, or the file lacks what is asked.
@@ -289,7 +371,7 @@ def _costs(options: DecideOptions, measurement: Measurement) -> Callable[[Basis]
         typed = options.batch_size if "batch_size" in options.model_fields_set else ()
         table = costs_in(options.costs, typed, None if engine == AUTO else engine)
         table.require_measured(options.batches(table), lengths)
-        return lambda source: table
+        return lambda source: dict.fromkeys(source.drafters, table)
     if options.machine:
         find_machine(options.machine)
         forms = measurement.quantization, measurement.dtype
@@ -298,19 +380,34 @@ def _costs(options: DecideOptions, measurement: Measurement) -> Callable[[Basis]
         )
         return lambda source: costs_of_machine(place, source, batches, lengths)
     is_shown, temperature = not measurement.no_progress, measurement.temperature
-    return lambda source: timed_costs(source, engine, batches, lengths, temperature, is_shown)
+
+    def timed(source: Basis) -> dict[DrafterKind, Costs]:
+        from specbench.pricing.decide import decide as decided
+
+        def report(costs: Costs) -> None:
+            size = int(costs.batches[-1])
+            fastest = decided(source.priced, costs, [size], lengths).fastest(size)
+            note(f"N = {fastest.length}: {fastest.times}, {fastest.verdict}")
+
+        costs = timed_costs(source, engine, batches, lengths, temperature, is_shown, report)
+        return dict.fromkeys(source.drafters, costs)
+
+    return timed
 
 
-def _flags(decision: Decision, source: Basis, measurement: Measurement) -> Iterator[str]:
-    """Yield the flags that carry out the decision, a block for each engine."""
-    from specbench.pricing.decide import where_not_to_draft
+def _flags(
+    options: DecideOptions, decision: Decision, source: Basis, measurement: Measurement
+) -> Iterator[str]:
+    """Yield the flags that carry out the decision, of the engine that serves or of all."""
     from specbench.pricing.flags import engine_flags
 
     best = decision.first_that_pays()
     if best is None:
         return
-    yield from where_not_to_draft(decision, best.drafter)
-    yield from engine_flags(best.drafter, decision.schedule(best.drafter), source.pair)
+    bound = decision.costs[best.drafter].bound
+    engine = options.serving or (bound.kind.engine if bound else "")
+    engine = "" if options.flags_of == "all" else engine or "none"
+    yield from engine_flags(best.drafter, decision.schedule(best.drafter), source.pair, engine)
     prompts = measurement.part(Prompts).retyped()
     if source.pair is None or not (source.task or prompts):
         return

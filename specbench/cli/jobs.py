@@ -32,7 +32,7 @@ def print_plan(jobs: Sequence[HeadJob], spec: PairSpec, loading: Loading) -> Non
     """Print the steps, the reward and the folder of each head, and the memory that one needs."""
     from specbench.engine.device import choose_device
     from specbench.engine.hardware import available_memory
-    from specbench.engine.memory import check_training_memory
+    from specbench.engine.memory import check_memory
 
     for job in jobs:
         recipe = job.recipe
@@ -44,7 +44,10 @@ def print_plan(jobs: Sequence[HeadJob], spec: PairSpec, loading: Loading) -> Non
             f"{recipe.metric_for(job.task)}; {job.folder}"
         )
     if jobs:
-        needed = check_training_memory(spec, loading, *sizes(jobs))
+        prompt_tokens, new_tokens, texts = sizes(jobs)
+        needed = check_memory(
+            spec, loading, prompt_tokens, new_tokens, rows=texts, purpose="to train a head"
+        )
         free = available_memory(choose_device(loading.device), loading.device_map is not None)
         print(needed_memory(needed, free))
 

@@ -121,7 +121,7 @@ def verify(
     from specbench.engine.hub import quiet_libraries
     from specbench.validation import findings as results
     from specbench.validation.verification.decoding import AGAIN
-    from specbench.validation.verification.verify import Verification
+    from specbench.validation.verification.verify import TEXTS, Verification
 
     verification = Verification(
         verified,
@@ -141,9 +141,12 @@ def verify(
         results.failures(findings),
         [f for f in findings if f.verdict == results.INCOMPLETE],
     )
-    answer = "" if number or few else results.conclusion(findings, "verified", "difference")
-    if answer and not any(finding.name == AGAIN for finding in findings):
-        answer += "; no sample was decoded again"
+    checks = {finding.name for finding in findings}
+    decoded, texts = AGAIN in checks, ", texts from their tokens" if TEXTS in checks else ""
+    claim = "verified" if decoded else f"tables follow from the samples{texts}"
+    answer = "" if number or few else results.conclusion(findings, claim, "difference")
+    if answer:
+        answer += "; times were not checked" + ("" if decoded else ", nothing was decoded again")
     if answer and verification.without_data:
         answer += f"; the data of {', '.join(verification.without_data)} were not compared"
     if answer and any(f.name == AGAIN and f.verdict == results.REPORT for f in findings):

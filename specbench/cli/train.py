@@ -155,11 +155,12 @@ def _train_all(
 
     from specbench.engine.hub import quiet_libraries
     from specbench.engine.loading import load_pair
-    from specbench.engine.memory import check_training_memory
+    from specbench.engine.memory import check_memory
     from specbench.training.session import carry_out, prepare, share_fronts, start
 
     quiet_libraries(downloads=shown)
-    check_training_memory(spec, loading, *sizes(jobs))
+    prompt_tokens, new_tokens, texts = sizes(jobs)
+    check_memory(spec, loading, prompt_tokens, new_tokens, rows=texts, purpose="to train a head")
     trainings = {}
     with step_status(shown) as show:
         show("loading the models")
@@ -231,24 +232,20 @@ def _remarks(job: HeadJob, description: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _advise(jobs: Sequence[HeadJob], root: Path, command: Callable[..., str]) -> None:
-    """Print how to use the heads that are above the static front, and what to use otherwise.
+    """Print how to use the heads that are above the static front, and say so of the others.
 
     ``command`` returns a command from its methods, tasks and last options.
     """
-    instead = {}  # static weights by folder
-    for job in jobs:
-        worth = read_description(job.folder).get("worth") or {}
-        if worth.get("better") is False and "static_weight" in worth:
-            instead[job.folder] = worth["static_weight"]
-    if useful := [job for job in jobs if job.folder not in instead]:
+    worths = {job.folder: read_description(job.folder).get("worth") or {} for job in jobs}
+    useful = [job for job in jobs if worths[job.folder].get("better") is not False]
+    if useful:
         head = str(useful[0].folder if len(useful) == 1 else root)
         tasks = dict.fromkeys(job.task.name for job in useful)
         print(f"use it: {command('sd,diversed', [*tasks], '--head', head)}")
     for job in jobs:
-        if job.folder in instead:
-            weight = f"{instead[job.folder]:.2f}"
-            static = command("sd,static", [job.task.name], "--set", f"weight={weight}")
-            print(f"instead of {job.folder}, use the static weight of its acceptance: {static}")
+        if job not in useful:
+            compared = command("sd,static,typical", [job.task.name], "--set", "weight=0")
+            print(f"{job.folder} is not shown to beat mixtures of sd and the draft: {compared}")
 
 
 def _show(jobs: Sequence[HeadJob], spec: PairSpec, root: Path) -> None:

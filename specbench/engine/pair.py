@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, cast
 
@@ -148,27 +147,10 @@ class LoadedPair:
         )
 
     def text_of(self, token_ids: Sequence[int], stop: Sequence[str] = ()) -> str:
-        """Return the text of tokens before a stop string.
+        """Return the text of tokens before a stop string, see ``detokenizer_of``."""
+        from specbench.engine.detokenizer import detokenizer_of
 
-        Special tokens are left out, but for the marks of thoughts.
-        """
-        if self._specials[True].isdisjoint(token_ids):
-            text = str(self.tokenizer.decode([*token_ids], skip_special_tokens=True))
-        else:
-            visible = [token for token in token_ids if token not in self._specials[False]]
-            text = str(self.tokenizer.decode(visible))
-        for string in stop:
-            text = text.split(string, 1)[0]
-        return text
-
-    @cached_property
-    def _specials(self) -> dict[bool, set[int]]:
-        """The special tokens that are marks of thoughts, such as Mistral's, and the others."""
-        from specbench.tasks.thoughts import is_mark
-
-        tokens = self.tokenizer.added_tokens_decoder
-        special = {token: is_mark(str(added)) for token, added in tokens.items() if added.special}
-        return {kind: {t for t, mark in special.items() if mark == kind} for kind in (True, False)}
+        return detokenizer_of(self.tokenizer)(token_ids, stop)
 
     @property
     def context(self) -> int | None:

@@ -8,10 +8,11 @@ times. ``decide`` needs short times only: those of plain and strict rounds at so
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
+from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any
 
 from pydantic import field_validator
@@ -37,10 +38,12 @@ if TYPE_CHECKING:
 
 SYNTHETIC = "synthetic"
 DEFAULT_PROMPT = 512
-# New tokens of a batch for `decide`: at most, at least, and of all its texts.
-MOST_TOKENS, LEAST_TOKENS, TOKENS = 48, 12, 96
-# At least three repeats, and up to eight while those of all batch sizes take no longer than this.
-FEW_REPEATS, REPEATS, SECONDS = 3, 8, 180.0
+# New tokens of a batch for `decide`: at most, at least, and of all its texts. They are some rounds,
+# which is all that is timed.
+MOST_TOKENS, LEAST_TOKENS, TOKENS = 16, 6, 48
+# At least two repeats, and up to eight until they agree, or those of all sizes have taken as long.
+FEW_REPEATS, REPEATS, SECONDS = 2, 8, 150.0
+STEADY = 0.02  # standard error of the seconds of a round, relative, that suffices
 ACCEPTED = "0.6"  # by force, so that rounds take the same time for all pairs
 
 
@@ -194,10 +197,10 @@ def _prompt_tokens(pair: PairSpec, loading: Loading, settings: BenchSettings) ->
 
 def time_rounds(
     pair: PairSpec, loading: Loading, settings: BenchSettings, loader: Loader, show_progress: bool
-) -> list[SampleRecord]:
-    """Time rounds of `sd` and of no speculation; return the records of the samples.
+) -> Iterator[list[SampleRecord]]:
+    """Time rounds of `sd` and of no speculation; yield the records of each batch size.
 
-    All batch sizes of the ``settings`` have equally many repeats.
+    An interrupt ends the repeats of a size; it goes on after those were yielded, if they suffice.
 
     Raises:
         UsageError: The benchmark cannot run on this machine.
@@ -206,24 +209,40 @@ def time_rounds(
     from specbench.experiment.bench_runner import BenchRunner
 
     settings = settings.updated(acceptance=[ACCEPTED], repeats=REPEATS, refill=1)
-    variants, records = method_variants([AUTOREGRESSIVE, "sd"], {}), []
-    cells, _ = bench_cells(pair, variants, loading, settings)
-    fewest, seconds = REPEATS, SECONDS / len(settings.batch_size)
-    for size in settings.batch_size:
+    cells, _ = bench_cells(pair, method_variants([AUTOREGRESSIVE, "sd"], {}), loading, settings)
+    left, sizes = SECONDS, settings.batch_size
+    for number, size in enumerate(sizes):
         tokens = max(LEAST_TOKENS, min(MOST_TOKENS, TOKENS // size))
         of_size = settings.updated(batch_size=[size], new_tokens=tokens)
         plan = bench_plan(pair, loading, of_size, cells, same_prompts=True)
         runner, batches = BenchRunner(plan, loader.load(plan)), plan.batches()
-        began, most = time.perf_counter(), FEW_REPEATS
-        with progress_bar(len(plan), show_progress, name="measurements") as report:
-            for number in range(REPEATS):
-                if number == FEW_REPEATS:
-                    most = int(seconds * FEW_REPEATS / (time.perf_counter() - began))
-                if number >= most:
-                    break
-                for batch in islice(batches, len(cells)):
-                    for _, record in runner.run(batch):
-                        report(vars(record))
-                        records.append(record)
-        fewest = min(fewest, max(most, FEW_REPEATS))
-    return [record for record in records if (record.block or 0) < fewest]
+        began, budget, repeats = time.perf_counter(), left / (len(sizes) - number), 0
+        records, seconds = list[SampleRecord](), dict[Any, list[float]]()  # of rounds, by cell
+        interrupt: KeyboardInterrupt | None = None
+        try:
+            with progress_bar(len(plan), show_progress, name="measurements") as report:
+                while repeats < REPEATS:
+                    needed = (time.perf_counter() - began) * (repeats + 1) / max(repeats, 1)
+                    is_steady = repeats > FEW_REPEATS and all(
+                        stdev(of_cell) <= STEADY * mean(of_cell) * repeats**0.5
+                        for of_cell in seconds.values()
+                    )
+                    if repeats >= FEW_REPEATS and (needed > budget or is_steady):
+                        break
+                    for batch in islice(batches, len(cells)):
+                        decoded = [record for _, record in runner.run(batch)]
+                        for record in decoded:
+                            report(vars(record))
+                        records += decoded
+                        rounds = sum(record.shared_rounds or 0.0 for record in decoded)
+                        total = sum(record.decode_seconds or 0.0 for record in decoded)
+                        seconds.setdefault(batch[0].cell, []).append(total / rounds)
+                    repeats += 1
+        except KeyboardInterrupt as pressed:
+            if repeats < FEW_REPEATS:
+                raise
+            interrupt = pressed
+        left -= time.perf_counter() - began
+        yield [record for record in records if (record.block or 0) < repeats]
+        if interrupt is not None:
+            raise interrupt

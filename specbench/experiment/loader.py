@@ -28,7 +28,7 @@ class Loader:
 
     load_pair: Callable[[PairSpec, Loading], LoadedPair] = load_pair
     load_reader: Callable[[PairSpec, Loading], Reader] = load_reader
-    check_memory: Callable[..., None] = check_memory
+    check_memory: Callable[..., object] = check_memory
     _loaded: tuple[tuple[PairSpec, dict[str, Any]], LoadedPair] | None = None
 
     def load(self, plan: Plan) -> LoadedPair:

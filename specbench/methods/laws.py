@@ -130,6 +130,21 @@ def mentored(at: Next, budget: float) -> Split:
     return _mentored(at, high.exp(), curve)
 
 
+def fuzzy(at: Next, distance: float) -> Split:
+    """Emit q where the Jensen-Shannon divergence of both is at most the distance, p elsewhere."""
+    p, q = (at.p1, at.q1) if at.greedy else (at.p, at.q)
+    m = (p + q).clamp_min(TINY) / 2
+    apart = total(torch.xlogy(p, p / m) + torch.xlogy(q, q / m)) / 2
+    return coupled(torch.where((apart <= distance) & (distance > 0), at.q, at.p), at.q)
+
+
+def contrastive(at: Next, contrast: float, plausible: float) -> Split:
+    """Emit norm(p (p / q)^b) on tokens with p >= a max p; at T = 0 its argmax, of p1 and q1."""
+    p, q = (at.p1, at.q1) if at.greedy else (at.p, at.q)
+    v = normalised(p * (p / q.clamp_min(SELDOM)) ** contrast * (p >= plausible * top(p)))
+    return coupled(likeliest(v, at.p) if at.greedy else v, at.q)
+
+
 def typical(at: Next, epsilon: float, delta: float) -> Split:
     """Keep tokens above the threshold on p, and replace all others by the target's argmax."""
     entropy = -total(torch.xlogy(at.p, at.p))
@@ -230,6 +245,7 @@ def _residual(at: Next) -> Tensor:
 
 BISECTIONS, LEAST_LOG = 45, -700.0  # float64 goes down to e^-708
 TINY = 1e-300
+SELDOM = 1e-6  # the q of a token that the draft never proposes, in a ratio p / q
 
 
 class _Curve:

@@ -18,7 +18,7 @@ from specbench.methods.own import own_method
 
 ORDER = (
     *("strict", "speccascade", "ensembles", "exact", "mentored"),
-    *("typical", "sharpening", "serving", "gated"),
+    *("typical", "sharpening", "serving", "gated", "divergence"),
 )
 """The modules whose rules come first in tables and figures, in this order."""
 

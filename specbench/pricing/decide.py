@@ -3,36 +3,37 @@
 A text of T tokens takes R expected rounds (``pricing.rounds``), and a round of its batch takes s
 seconds (``pricing.costs``). Speculation with N drafts is then faster by ``(T s(0)) / (R(N) s(N))``,
 where s(0) is a pass without drafts. The interval covers the choice of prompts and, for costs that
-were measured repeatedly, the noise of the mean of their repeats. The settings of engines for each
+were measured repeatedly, the noise of the mean of their repeats; that of what is computed from a
+machine's figures is the bound of ``pricing.bounds``. The settings of engines for each
 drafter are methods of its class in ``decoding.drafters``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby, pairwise, product
-from math import exp, isnan, nan
+from math import exp, inf, isnan, nan
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from specbench.analysis.statistics.intervals import Floats, Interval, bootstrap, estimate, student
-from specbench.analysis.tables.table import Table, number, with_interval
+from specbench.analysis.tables.table import Field, Table, number, with_interval
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.errors import require
 from specbench.files import write_atomically
 from specbench.pricing.costs import COSTS, Costs
 from specbench.pricing.flags import Schedule
-from specbench.pricing.heads import kind_called
-from specbench.pricing.rounds import PricedRounds
+from specbench.pricing.rounds import PricedRounds, rate_of_length
 from specbench.pricing.tables import ends_of
-from specbench.pricing.tried import how_sure
 
 DECISION = "decision.csv"
 NOTICED = 0.0005  # of a speed-up
-PAYS, LOSES, OPEN = "pays", "loses", "undecided"
+PAYS, LOSES, OPEN, UNTOLD = "pays", "loses", "undecided", "measure"
+MEASURE = "Not decided by computing: measure one minute"
 
 
 @dataclass(frozen=True)
@@ -44,34 +45,46 @@ class PricedSetting:
     length: int
     tokens_per_round: Interval
     seconds_per_token: float  # of one text in the batch
-    speedup: Interval  # over no speculation at the same batch size; no ends if it is computed
+    speedup: Interval  # over no speculation at the same batch size; nan where none is told
     resampled: Floats  # speed-up of the data and of its resamples [1 + RESAMPLES]
-    error: float | None = None  # relative, of a computed speed-up in nine of ten
+    break_even: Interval  # tokens per round at which both are equally fast
 
     @property
     def verdict(self) -> str:
-        """Whether speculation pays, by the interval of the speed-up, or by its error."""
+        """Whether speculation pays, by the interval of the speed-up."""
         if self.tokens_per_round.value <= 1:  # as many as a pass without drafts gives
             return LOSES
-        low, high = self.speedup[1:3]
-        if self.error is not None:
-            low, high = (self.speedup.value / (1 + e) for e in (self.error, -self.error))
-        if low > 1:
+        value, low, high = self.speedup[:3]
+        if isnan(value):
+            return UNTOLD
+        if (value if isnan(low) else low) > 1:
             return PAYS
-        return LOSES if high < 1 else OPEN
+        return LOSES if (value if isnan(high) else high) < 1 else OPEN
+
+    @property
+    def pays_from(self) -> str:
+        """The break-even in words, and the rate at every position that it needs."""
+        accepted, most = self.break_even.value, self.length + 1
+        if accepted > most:
+            return f"{self.drafter} cannot pay at batch {self.batch} with N = {self.length}"
+        rate = rate_of_length(max(accepted, 1.0), self.length)
+        return (
+            f"{self.drafter} pays from {with_interval(*self.break_even[:3], '.2f')} tokens per "
+            f"round (N = {self.length}, {100 * rate:.0f} % accepted) at batch {self.batch}"
+        )
 
     @property
     def times(self) -> str:
         """The speed-up in words, with its interval if it has one."""
         text = with_interval(*self.speedup[:3], ".2f")
-        return f"{self.drafter}, N = {self.length}, {text} times as fast at batch {self.batch}"
+        return f"{text} times as fast with {self.drafter} at batch {self.batch}"
 
 
 @dataclass(frozen=True)
 class Decision:
     """All settings, and the fastest one of each drafter at each batch size."""
 
-    costs: Costs
+    costs: Mapping[DrafterKind, Costs]
     settings: tuple[PricedSetting, ...]
 
     @property
@@ -84,11 +97,21 @@ class Decision:
         """The drafters, in their order."""
         return list(dict.fromkeys(setting.drafter for setting in self.settings))
 
+    def sizes(self, batches: Sequence[int]) -> str:
+        """Return batch sizes in words; neighbours of those that were decided are a range."""
+        places = [self.batches.index(batch) for batch in batches]
+        runs = [[*run] for _, run in groupby(enumerate(places), lambda pair: pair[1] - pair[0])]
+        ends = [(self.batches[run[0][1]], self.batches[run[-1][1]]) for run in runs]
+        return ", ".join(f"{a}" if a == b else f"{a} to {b}" for a, b in ends)
+
     def fastest(self, batch: int, drafter: DrafterKind | None = None) -> PricedSetting:
-        """Return the fastest setting at a batch size, of all drafters or of one."""
+        """Return the fastest setting at a batch size, of all drafters or of one.
+
+        One that is shown to pay stands before those that may be faster by their noise alone.
+        """
         return max(
             (s for s in self.settings if s.batch == batch and drafter in (None, s.drafter)),
-            key=lambda setting: setting.speedup.value,
+            key=lambda setting: (setting.verdict == PAYS, setting.resampled[0]),
         )
 
     def first_that_pays(self) -> PricedSetting | None:
@@ -124,6 +147,16 @@ class Decision:
         rows = [[*run] for _, run in groupby(filled, lambda step: step[2])]
         return [(run[0][0], run[-1][1], run[0][2]) for run in rows]
 
+    @property
+    def is_computed(self) -> bool:
+        """Whether a machine's figures gave the seconds."""
+        return any(costs.bound for costs in self.costs.values())
+
+    @property
+    def is_told(self) -> bool:
+        """Whether there are speed-ups."""
+        return not isnan(self.settings[0].speedup.value)
+
     def table(self) -> pd.DataFrame:
         """Return one row for each setting."""
         return pd.DataFrame(
@@ -134,6 +167,7 @@ class Decision:
                 **ends_of("tokens_per_round", setting.tokens_per_round),
                 "seconds_per_token": setting.seconds_per_token,
                 **ends_of("speedup", setting.speedup),
+                **ends_of("break_even", setting.break_even),
                 "verdict": setting.verdict,
             }
             for setting in self.settings
@@ -142,7 +176,7 @@ class Decision:
 
 def decide(
     priced: Iterable[PricedRounds],
-    costs: Costs,
+    costs: Costs | Mapping[DrafterKind, Costs],
     batches: Sequence[int],
     lengths: Collection[int] | None = None,
 ) -> Decision:
@@ -153,28 +187,32 @@ def decide(
     Raises:
         UsageError: A batch size is outside of the costs, or no draft length is left.
     """
-    settings = []
+    settings, priced = [], list(priced)
+    if isinstance(costs, Costs):
+        costs = dict.fromkeys((rounds.drafter for rounds in priced), costs)
     for rounds in priced:
-        n, resampled = len(rounds.tokens), rounds.resampled
+        n, resampled, of_drafter = len(rounds.tokens), rounds.resampled, costs[rounds.drafter]
         for batch, (column, length) in product(batches, enumerate(rounds.lengths)):
             is_asked = lengths is None or length in lengths
-            if not (is_asked and costs.lengths[1] <= length <= costs.lengths[-1]):
+            if not (is_asked and of_drafter.lengths[1] <= length <= of_drafter.lengths[-1]):
                 continue
-            plain = costs.seconds(batch, 0, rounds.drafter)
-            seconds = costs.seconds(batch, length, rounds.drafter)
-            tokens_per_round, prompts = resampled[:, column], costs.prompt_seconds(batch)
-            error: float | None = None
-            if costs.machine:
-                speedups = (plain + prompts) / (seconds / tokens_per_round + prompts)
-                error = how_sure(costs.machine, kind_called(str(rounds.drafter)), batch).error
-            else:
-                speedups = tokens_per_round * _resampled_ratio(plain, seconds)
-                if rounds.is_exact and len(plain) == 1:  # nothing has noise that is known
-                    error = 0.0
+            plain = of_drafter.seconds(batch, 0, rounds.drafter)
+            seconds = of_drafter.seconds(batch, length, rounds.drafter)
+            tokens_per_round, prompts = resampled[:, column], of_drafter.prompt_seconds(batch)
+            bound, is_exact = of_drafter.bound, rounds.is_exact and len(plain) == 1
+            ratio = _resampled_ratio(plain, seconds)
+            if bound:
+                ratio = (plain + prompts) / (seconds + prompts * tokens_per_round)
+            speedups = tokens_per_round * ratio
+            value, ends = float(speedups[0]), (nan, nan)
+            if rounds.is_assumed or (bound and bound.is_open):
+                value = nan
+            elif bound:
+                ends = value / bound.factor, value * bound.factor
             speedup = (
-                _speedup(tokens_per_round, plain, seconds, n)
-                if error is None
-                else Interval(float(speedups[0]), nan, nan, n)
+                Interval(value, *ends, n)
+                if isnan(value) or bound or is_exact
+                else _speedup(tokens_per_round, plain, seconds, n)
             )
             tokens = estimate(tokens_per_round, n)
             settings.append(
@@ -186,11 +224,29 @@ def decide(
                     float(seconds.mean() / tokens_per_round[0] + prompts),
                     speedup,
                     speedups,
-                    error,
+                    break_even(of_drafter, batch, length, rounds.drafter),
                 )
             )
     require(len(settings) > 0, "no --draft-length has both an acceptance and a cost: name others")
     return Decision(costs, tuple(settings))
+
+
+def break_even(costs: Costs, batch: int, length: int, drafter: DrafterKind) -> Interval:
+    """Return the tokens per round from which N drafts are faster than none.
+
+    Its ends, within the bound of computed costs, are those below which N surely loses and from
+    which it surely pays.
+    """
+    plain, seconds = (float(costs.seconds(batch, n, drafter).mean()) for n in (0, length))
+    prompts, factor = costs.prompt_seconds(batch), nan
+    if costs.bound and not costs.bound.is_open:
+        factor = costs.bound.factor
+
+    def tokens(speedup: float) -> float:
+        left = (plain + prompts) / speedup - prompts
+        return inf if left <= 0 else seconds / left
+
+    return Interval(tokens(1.0), tokens(1 / factor), tokens(factor), 0)
 
 
 def _speedup(tokens_per_round: Floats, plain: Floats, seconds: Floats, n: int) -> Interval:
@@ -227,26 +283,43 @@ def _resampled_ratio(plain: Floats, seconds: Floats) -> Floats:
 
 
 def answer(decision: Decision) -> str:
-    """Say in one sentence whether to speculate, with what, and how sure that is."""
-    bests = [decision.fastest(batch) for batch in decision.batches]
-    best = decision.first_that_pays()
-    if best is not None:
-        paying = [setting.batch for setting in bests if setting.verdict == PAYS]
-        sizes = "every batch size" if len(paying) == len(bests) else f"batch {_listed(paying)}"
-        text = f"Speculate at {sizes}: {best.times}"
-    else:
-        best = max(bests, key=lambda setting: setting.speedup.value)
-        is_open = any(setting.verdict == OPEN for setting in bests)
-        doubt = "a measurement shows" if decision.costs.machine else "more prompts or times show"
-        why = (
-            f"Not decided: leave it off until {doubt} a gain"
-            if is_open
-            else "Leave it off: speculation loses at every batch size"
-        )
-        text = f"{why} (best: {best.times})"
-    if machine := decision.costs.machine:
-        text += f".\n{how_sure(machine, kind_called(str(best.drafter)), best.batch).words}"
-    return f"{text}."
+    """Say whether to speculate, with which N at which batch sizes, and how sure that is."""
+    bests = {batch: decision.fastest(batch) for batch in decision.batches}
+    by_verdict = {
+        verdict: [batch for batch, s in bests.items() if s.verdict == verdict]
+        for verdict in (PAYS, OPEN, LOSES)
+    }
+    best = decision.first_that_pays() or max(bests.values(), key=lambda s: s.resampled[0])
+    bound = decision.costs[best.drafter].bound
+    how_far = [str(bound)] if bound and not bound.is_open else []
+    if not decision.is_told:
+        start = [MEASURE] if bound and bound.is_open else []
+        begin = [decision.fastest(decision.batches[0], d).pays_from for d in decision.drafters]
+        return "\n".join([*start, *begin, *how_far])
+    doubt = "measure it" if bound else "more prompts or times"
+    words = {
+        PAYS: "Speculate at batch {}{}",
+        OPEN: f"Not decided at batch {{}} ({doubt}){{}}",
+        LOSES: "Leave it off at batch {}",
+    }
+    parts = [
+        words[verdict].format(decision.sizes(batches), _lengths_at(decision, batches))
+        for verdict, batches in by_verdict.items()
+        if batches
+    ]
+    return "\n".join([f"{'; '.join(parts)}.", f"{best.times}.", *how_far])
+
+
+def _lengths_at(decision: Decision, batches: Sequence[int]) -> str:
+    """Return the best drafter and N, with the batch sizes of each if they differ."""
+    chosen: dict[str, list[int]] = {}
+    start = f" with {decision.drafters[0]}: " if len(decision.drafters) == 1 else ": "
+    for batch in batches:
+        best = decision.fastest(batch)
+        name = "" if f" {best.drafter}:" in start else f"{best.drafter} with "
+        chosen.setdefault(f"{name}N = {best.length}", []).append(batch)
+    texts = [f"{text} at {decision.sizes(of)}" for text, of in chosen.items()]
+    return start + (", ".join(texts) if len(texts) > 1 else next(iter(chosen)))
 
 
 def _listed(numbers: Sequence[int]) -> str:
@@ -257,14 +330,20 @@ def remarks(decision: Decision, priced: Sequence[PricedRounds]) -> Iterator[str]
     """Say where a larger N may be faster, and in which way the speed-ups may be too large."""
     for drafter in decision.drafters:
         longest = max(s.length for s in decision.settings if s.drafter == drafter)
-        best = [decision.fastest(batch, drafter) for batch in decision.batches]
+        bests = [decision.fastest(batch) for batch in decision.batches]
+        best = [setting for setting in bests if setting.drafter == drafter]
         if longest > 1 and (at := [s.batch for s in best if s.length == longest]):
             yield (
                 f"{drafter}: N = {longest} is the largest that was priced, and the best at batch "
                 f"{_listed(at)}, so a larger one may be faster"
             )
     for rounds in priced:
-        if rounds.drafter.copies and not rounds.is_exact:
+        if rounds.drafter.copies and rounds.is_exact:
+            yield (
+                f"{rounds.drafter}: every round is taken to have N drafts, and finding them to "
+                "cost nothing, so servers gain less"
+            )
+        elif rounds.drafter.copies:
             drafts = rounds.drafted[:, -1].sum() / rounds.rounds[:, -1].sum()
             yield (
                 f"{rounds.drafter} is priced as if every round had N drafts, as specbench pads "
@@ -276,51 +355,59 @@ def remarks(decision: Decision, priced: Sequence[PricedRounds]) -> Iterator[str]
             f"expect a speed-up about {most:.3f} smaller: picking the best of many settings "
             "flatters it"
         )
-    if any(rounds.is_exact for rounds in priced) and not decision.costs.machine:
+    if any(rounds.is_exact for rounds in priced) and not decision.is_computed:
         yield "the rates are taken as exact: intervals cover the noise of repeated costs alone"
 
 
-def where_not_to_draft(decision: Decision, drafter: DrafterKind) -> Iterator[str]:
-    """Say at which batch sizes a drafter does not pay, and which one does there."""
-    batches: dict[str, list[int]] = {}
-    for batch in decision.batches:
-        best = decision.fastest(batch)
-        if best.verdict != PAYS:
-            batches.setdefault("leave speculation off", []).append(batch)
-        elif decision.fastest(batch, drafter).verdict != PAYS:
-            only = f"only {best.drafter} pays, with N = {best.length}"
-            batches.setdefault(only, []).append(batch)
-    for advice, sizes in batches.items():
-        yield f"at batch {_listed(sizes)} {advice}"
-
-
 def decision_table(decision: Decision) -> Table:
-    """Return the fastest setting of each drafter at each batch size."""
-    best = [decision.fastest(b, d) for b in decision.batches for d in decision.drafters]
+    """Return the fastest setting at each batch size, beside the other drafters."""
+    best = [decision.fastest(batch) for batch in decision.batches]
     ends = {
         name: " [95 %]" if any(not isnan(getattr(s, name).low) for s in best) else ""
         for name in ("tokens_per_round", "speedup")
     }
-    computed = ",\ncomputed" if decision.costs.machine else ""
-    return Table.of(
-        best,
-        [
-            ("batch", lambda s: str(s.batch)),
-            ("drafter", lambda s: str(s.drafter)),
-            ("N", lambda s: str(s.length)),
-            (
-                f"tokens/\nround{ends['tokens_per_round']}",
-                lambda s: with_interval(*s.tokens_per_round[:3], ".2f"),
-            ),
-            ("ms/\ntoken", lambda s: number(1e3 * s.seconds_per_token, "3s")),
-            (
-                f"speed-up{ends['speedup']}{computed}",
-                lambda s: with_interval(*s.speedup[:3], ".2f"),
-            ),
-            ("speculation", lambda s: s.verdict),
-        ],
-        stub=2,
-    )
+
+    def cell(drafter: DrafterKind, s: PricedSetting) -> str:
+        of_drafter = decision.fastest(s.batch, drafter)
+        return f"{of_drafter.length}: {of_drafter.speedup.value:.2f}"
+
+    ends["speedup"] = "[9 in 10]" if decision.is_computed else ends["speedup"].strip()
+    fields: list[Field[PricedSetting]] = [("batch", lambda s: str(s.batch))]
+    if len(decision.drafters) > 1:
+        fields += [(f"{d}\nN: gain", partial(cell, d)) for d in decision.drafters]
+    fields += [
+        ("best", lambda s: str(s.drafter)),
+        ("N", lambda s: str(s.length)),
+        (
+            f"tokens/\nround{ends['tokens_per_round']}",
+            lambda s: with_interval(*s.tokens_per_round[:3], form=".2f"),
+        ),
+        ("pays\nfrom", lambda s: number(s.break_even.value, ".2f")),
+        (f"speed-up\n{ends['speedup']}", lambda s: with_interval(*s.speedup[:3], form=".2f")),
+        ("speculation" if len(decision.drafters) == 1 else "verdict", lambda s: s.verdict),
+    ]
+    if len(decision.drafters) > 1:  # what is left fits a screen
+        del fields[-5:-2]
+    return Table.of(best, fields, stub=1)
+
+
+def break_even_table(decision: Decision) -> Table:
+    """Return the tokens per round from which each N pays, and the N to begin with."""
+    best = [decision.fastest(batch, d) for batch in decision.batches for d in decision.drafters]
+    settings = {(s.batch, s.drafter, s.length): s.break_even.value for s in decision.settings}
+    lengths = [*dict.fromkeys(setting.length for setting in decision.settings)][:5]
+
+    def cell(length: int, s: PricedSetting) -> str:
+        value = settings.get((s.batch, s.drafter, length), nan)
+        return "never" if value > length + 1 else number(value, ".2f")
+
+    fields: list[Field[PricedSetting]] = [
+        ("batch", lambda s: str(s.batch)),
+        ("drafter", lambda s: str(s.drafter)),
+        ("begin\nwith N", lambda s: str(s.length)),
+    ]
+    fields += [(f"N = {n}\npays from", partial(cell, n)) for n in lengths]
+    return Table.of(best, fields, stub=2)
 
 
 def write_tables(folder: Path, decision: Decision) -> None:
@@ -329,6 +416,8 @@ def write_tables(folder: Path, decision: Decision) -> None:
     Raises:
         SpecbenchError: A file cannot be written.
     """
-    tables = {DECISION: decision.table(), COSTS: decision.costs.table()}
+    alike = len({id(costs) for costs in decision.costs.values()}) == 1
+    tables = {COSTS if alike else f"costs-{d}.csv": c.table() for d, c in decision.costs.items()}
+    tables[DECISION] = decision.table()
     for name, table in tables.items():
         write_atomically(folder / name, table.to_csv(index=False, float_format="%.6g"))

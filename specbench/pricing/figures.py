@@ -34,6 +34,6 @@ def draw_crossover(decision: Decision) -> Drawing:
         axes.set_xlim(-0.5, 0.5)
     axes.set_xlabel("Batch size")
     axes.set_ylabel("Speed-up over no drafts")
-    axes.set_title("Fastest N, " + ("computed" if decision.costs.machine else "95 % band"))
+    axes.set_title("Fastest N, " + ("nine of ten" if decision.is_computed else "95 % band"))
     style.legend(figure, handles)
     return Drawing(figure, decision.table())

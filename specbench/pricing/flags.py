@@ -9,14 +9,17 @@ from pathlib import Path
 
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.engine.pairs import GGUF, PairSpec, pairs
+from specbench.pricing.shapes import words_of
 
 Schedule = Sequence[tuple[int, int, int]]
 """(first batch size, last batch size, number of drafts); 0 drafts nothing."""
 UNNAMED = "DRAFT"  # stands for a draft model that is not named
 
 
-def engine_flags(drafter: DrafterKind, schedule: Schedule, pair: PairSpec | None) -> Iterator[str]:
-    """Yield a block of flags for each engine.
+def engine_flags(
+    drafter: DrafterKind, schedule: Schedule, pair: PairSpec | None, engine: str = ""
+) -> Iterator[str]:
+    """Yield a block of flags for an engine, or for each if none is named.
 
     vLLM and TensorRT-LLM get the schedule, the others a line for each range of batch sizes. Without
     a pair, ``UNNAMED`` stands for its draft model.
@@ -30,28 +33,32 @@ def engine_flags(drafter: DrafterKind, schedule: Schedule, pair: PairSpec | None
             tensorrt_llm_settings(drafter, schedule, draft) or ""
         ],
     }
-    for engine, of_drafter, name in (
+    for name_of_engine, of_drafter, name in (
         ("SGLang", drafter.sglang, draft),
         ("llama.cpp", drafter.llamacpp, file),
     ):
         lines = [(sizes, shlex.join(of_drafter(n, name) or ())) for sizes, n in ranges]
-        label = f"start {engine} with"
+        label = f"start {name_of_engine} with"
         if len(lines) == 1 and len(schedule) > 1:
-            label = f"start {engine} for batch {lines[0][0]} with"
+            label = f"start {name_of_engine} for batch {lines[0][0]} with"
         several = len(lines) > 1
         flags[label] = [
             f"{line}  # batch {sizes}" if several and line else line for sizes, line in lines
         ]
+    flags = {
+        label: block
+        for label, block in flags.items()
+        if not engine or words_of(label.split()[1]) <= words_of(engine)
+    }
     for label, block in flags.items():
         if any(block):
-            yield f"{label}:"
+            where = " (DRAFT is your draft model)" if UNNAMED in "".join(block) else ""
+            yield f"{label}{where}:"
             yield from (f"  {line}" for line in block if line)
         else:
             yield f"{label.split()[1]} has no drafter like {drafter}"
-    if drafter.needs_draft and command:
+    if drafter.needs_draft and command and any("llama.cpp" in label for label in flags):
         yield f"to make {file}: {command}"
-    if draft == UNNAMED and any(UNNAMED in line for block in flags.values() for line in block):
-        yield f"{UNNAMED} stands for your draft model"
 
 
 def vllm_flags(drafter: DrafterKind, schedule: Schedule, draft: str) -> list[str] | None:
@@ -105,3 +112,30 @@ def gguf_draft(pair: PairSpec) -> tuple[str, str]:
     remote = [] if Path(draft).exists() else ["--remote"]
     convert = ["python", "convert_hf_to_gguf.py", *remote, draft, "--outfile", file]
     return file, "" if Path(file).is_file() else shlex.join(convert)
+
+
+def lines_to_measure(engine: str, pair: PairSpec | None, drafter: DrafterKind) -> list[str]:
+    """Return the lines that measure an engine in a minute, and have ``decide`` read that."""
+    target = shlex.quote(pair.target if pair else "TARGET")
+    served = (
+        f"vllm bench serve --model {target} --dataset-name random --max-concurrency 1 "
+        "--num-prompts 8 --save-result --result-filename"
+    )
+    lines = {
+        "MLX": {
+            "target.txt": f"for b in 1 2 3 4 6 8; do mlx_lm.benchmark --model {target} -p 64 -g 64 "
+            "-b $b; done > target.txt"
+        },
+        "llama.cpp": {
+            "target.json": "llama-bench -m TARGET.gguf -p 1,2,3,4,5,6,8 -n 32 -o json > target.json"
+        },
+    }.get(engine) or {
+        "plain.json": f"{served} plain.json  # server without speculation",
+        "drafts.json": f"{served} drafts.json  # server with speculation",
+    }
+    if engine == "llama.cpp" and drafter.needs_draft:
+        lines["draft.json"] = "llama-bench -m DRAFT.gguf -p 0 -n 32 -o json > draft.json"
+    costs = " ".join(f"--costs {file}" for file in lines)
+    return [
+        f"  {line}" for line in (*lines.values(), f"specbench decide {costs} --drafter {drafter}")
+    ]

@@ -17,9 +17,10 @@ from typing import NamedTuple
 import numpy as np
 
 from specbench.errors import UsageError, require
-from specbench.pricing.costs import Costs
+from specbench.pricing.bounds import Kind, bound
+from specbench.pricing.costs import LARGE_VOCABULARY, OF_SERVER, Costs
 from specbench.pricing.heads import DraftPasses
-from specbench.pricing.machines import GIB, Deployment
+from specbench.pricing.machines import GIB, Deployment, engines
 from specbench.pricing.shapes import ServedModel
 
 FEW = 8  # rows that kernels without tiles multiply, in llama.cpp
@@ -31,6 +32,7 @@ class Workload(NamedTuple):
 
     prompt: float
     answer: float
+    shared: float = 0.0  # of the prompt, in the prefix cache for all requests
 
     @property
     def context(self) -> float:
@@ -39,22 +41,30 @@ class Workload(NamedTuple):
 
 
 def pass_seconds(
-    server: Deployment, model: ServedModel, batch: float, tokens: float, context: float
+    server: Deployment,
+    model: ServedModel,
+    batch: float,
+    tokens: float,
+    context: float,
+    shared: float = 0.0,
 ) -> float:
     """Return the seconds of a pass over so many tokens of each text, without fixed overhead.
 
-    Each of ``batch`` texts has ``context`` tokens in its cache.
+    Each of ``batch`` texts has ``context`` tokens in its cache; those that all share are read once.
     """
     machine, engine, together = server.machine, server.engine, server.together
     rows = batch * tokens
-    read = model.bytes_read(rows) + batch * model.bytes_cached(context)
+    caches = batch * model.bytes_cached(context) - (batch - 1) * model.bytes_cached(shared)
+    read = model.bytes_read(rows) + caches
     reading = read / (engine.share * machine.bandwidth * together)
     computing = rows * _row_seconds(server, model)
     if (lanes := engine.few_rows.get(machine.backend)) and model.precision.layers < 16:
         if rows <= FEW:  # such a kernel reads a weight once, and unpacks it for each further row
             shape = model.shape
             again = rows * shape.multiplied - shape.weights_read(rows) - shape.of_head
-            computing = 2 * again / (lanes * (machine.vector or machine.flops))
+            few = 2 * again / (lanes * (machine.vector or machine.flops))
+            is_dearer = machine.backend == "cuda"  # than a tile, and used nevertheless
+            computing = few if is_dearer else min(few, computing * TILE / rows)
         else:
             computing *= max(rows, TILE) / rows
     joined = float(np.linalg.norm([reading, computing], engine.overlap))
@@ -80,21 +90,24 @@ def round_seconds(
     drafts: int,
     batch: float,
     context: float,
+    shared: float = 0.0,
 ) -> tuple[float, float]:
     """Return the seconds of a round with N drafts, and those of them that drafting takes.
 
     Without drafting it is a pass over one token of each text.
     """
     machine, engine = server.machine, server.engine
-    target_pass = pass_seconds(server, target, batch, drafts + 1, context) + engine.fixed
+    target_pass = pass_seconds(server, target, batch, drafts + 1, context, shared)
+    target_pass += engine.fixed
     if drafting is None or drafts == 0:
         return target_pass, 0.0
     if target.precision.cache <= 8.5 and machine.flops8 is None:
-        target_pass *= engine.cache8
+        target_pass += engine.cache8
     drafted = 0.0
     if (model := drafting.model) is not None:
         passes, tokens = (1, drafts + 1) if drafting.in_blocks else (drafts, 1)
-        drafted = passes * (pass_seconds(server, model, batch, tokens, context) + engine.step)
+        step = engine.step + (engine.eagle3 if model.name == "eagle3" else 0.0)
+        drafted = passes * (pass_seconds(server, model, batch, tokens, context, shared) + step)
         once = drafting.once * model.precision.layers / 8
         drafted += once / (engine.share * machine.bandwidth * server.together)
     return target_pass + drafted + engine.round, drafted
@@ -108,7 +121,9 @@ def prompt_seconds(
     Where a request ends another one begins, so each token of a text comes with its share of the
     prompts of all others.
     """
-    rows = server.engine.prefill * workload.prompt * (batch - 1) / workload.answer
+    rows = (
+        server.engine.prefill * (workload.prompt - workload.shared) * (batch - 1) / workload.answer
+    )
     sums = 0.0
     if server.together > 1:
         sums = 2 * target.shape.layers * target.shape.width * 2 / server.machine.link
@@ -139,7 +154,9 @@ def seconds_per_token(
     tokens; without speculation, ``drafting`` is None, it emits one.
     """
     running = max(1.0, min(batch, most_texts(server, target, drafting, workload)))
-    seconds, _ = round_seconds(server, target, drafting, drafts, running, workload.context)
+    seconds, _ = round_seconds(
+        server, target, drafting, drafts, running, workload.context, workload.shared
+    )
     return seconds / accepted + prompt_seconds(server, target, running, workload)
 
 
@@ -179,13 +196,18 @@ def computed_costs(
     workload: Workload,
     batches: Sequence[int],
     lengths: Sequence[int],
+    drafter: str,
 ) -> Costs:
     """Return the costs by formulas; ``lengths`` are those of drafts, without 0."""
     context, grid = workload.context, [0, *lengths]
     seconds = np.array(
-        [[round_seconds(server, target, drafting, n, b, context) for n in grid] for b in batches]
+        [
+            [round_seconds(server, target, drafting, n, b, context, workload.shared) for n in grid]
+            for b in batches
+        ]
     )
     prompts = np.array([prompt_seconds(server, target, b, workload) for b in batches])
+    is_large = target.shape.vocabulary >= LARGE_VOCABULARY
     return Costs(
         f"{server.place}, {server.engine.description}",
         np.array(batches, dtype=float),
@@ -193,5 +215,6 @@ def computed_costs(
         seconds[None, ..., 0],
         seconds[None, ..., 1],
         prompts,
-        server.kind,
+        bound(Kind.of(server, target, drafter)),
+        OF_SERVER if is_large and server.engine == engines()["llama.cpp"] else "",
     )

@@ -10,17 +10,23 @@ from typing import Literal, NamedTuple, Self
 
 from pydantic import Field
 
-from specbench.errors import UsageError, listed, require, shown
-from specbench.pricing.shapes import Aliased, nearest
+from specbench.errors import UsageError, listed, require, shown, unknown
+from specbench.pricing.shapes import Aliased, nearest, words_of
 from specbench.schema import Text, read_toml
 
 MACHINES_FILE = Path(__file__).with_name("machines.toml")
 ENGINES_FILE = Path(__file__).with_name("engines.toml")
 GIB = 2**30
+MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 
 _COUNT = re.compile(r"\b(\d{1,2})\s*[x×]\s*(?=[a-z])|\b[x×]\s*(\d{1,2})\b")  # "2x", "x8"
 _NO_CHIP = re.compile(r"mac ?book (pro|air)|mac (pro|mini|studio)")
-Backend = Literal["cuda", "rocm", "metal"]
+# What names of devices have beside the model.
+_GENERAL = re.compile(
+    r"\b(nvidia|geforce|rtx|gtx|tesla|quadro|amd|radeon|rx|instinct|intel|apple|chip|gpu|graphics|"
+    r"sxm\d?|pcie|hbm\d?e?|\d+ ?(gb?|gib)|cores?)\b"
+)
+Backend = Literal["cuda", "rocm", "metal", "xpu"]
 Kind = Literal["data centre", "consumer", "unified"]
 
 
@@ -45,14 +51,16 @@ class ServingEngine(Aliased):
     """What a program that serves models reaches, and what it adds."""
 
     description: Text
-    share: float = Field(gt=0)  # of the bandwidth
-    compute: float = Field(gt=0)  # of the operations per second
+    like: Text | None = None  # the engine that has the other numbers
+    share: float = Field(1.0, gt=0)  # of the bandwidth
+    compute: float = Field(1.0, gt=0)  # of the operations per second
     overlap: float = Field(1.0, ge=1)  # 1: reading and computing add; more: the longer one counts
     quantised: float = Field(1.0, gt=0)  # of ``compute``, with weights of fewer than 8 bits
-    cache8: float = Field(1.0, gt=0)  # times a round takes with 8-bit caches, without 8-bit units
+    cache8: float = Field(0.0, ge=0)  # seconds of a round with 8-bit caches, without 8-bit units
     fixed: float = Field(0.0, ge=0)  # seconds of a pass of the target
     layer: float = Field(0.0, ge=0)  # seconds of a layer
     step: float = Field(0.0, ge=0)  # seconds of a pass of the drafter
+    eagle3: float = Field(0.0, ge=0)  # of such a pass beside ``step``, if it is an EAGLE-3 head's
     round: float = Field(0.0, ge=0)  # seconds of a round
     prefill: float = Field(0.0, ge=0)  # of the prompts, what is read between the rounds of others
     memory: float = Field(1.0, gt=0, le=1)  # of the device's, for weights and caches
@@ -83,11 +91,6 @@ class Deployment(NamedTuple):
         return f"{self.gpus} x " * (self.gpus > 1) + self.machine.description
 
     @property
-    def kind(self) -> str:
-        """The kind of machine and the engine, whatever its version."""
-        return f"{self.machine.kind}, {self.engine.description.partition(' of ')[0]}"
-
-    @property
     def together(self) -> int:
         """How many devices compute at the same time."""
         return 1 if self.engine.splits_layers else self.gpus
@@ -111,6 +114,10 @@ def engines() -> dict[str, ServingEngine]:
     table: dict[str, ServingEngine] = read_toml(
         ENGINES_FILE, dict[str, ServingEngine], "file of engines"
     )
+    for name, engine in table.items():
+        if engine.like:
+            numbers = {"names": [], **engine.model_dump(exclude_unset=True)}
+            table[name] = table[engine.like].model_copy(update=numbers)
     return table
 
 
@@ -141,12 +148,30 @@ def find_machine(name: str) -> Machine:
             f"no figures of a machine `{shown(name)}`: choose one of {listed(machines())}, or give "
             "a FILE.toml with its bandwidth and flops"
         )
+    key = next(key for key, one in machines().items() if one == machine)
+    typed = _GENERAL.sub(" ", _NO_CHIP.sub(" ", _COUNT.sub(" ", name.lower())))
+    others = words_of(typed) - words_of(" ".join((key, machine.description, *machine.names)))
+    require(
+        not others,
+        f"no figures of a machine `{shown(name)}`: did you mean `{key}` ({machine.description}), "
+        f"without {', '.join(sorted(others))}? Else give a FILE.toml with bandwidth and flops",
+    )
     return machine
 
 
 def known_engine(name: str) -> ServingEngine | None:
-    """Return the engine that a text names, such as "vLLM 0.24"; None if unknown.
-
-    SGLang and TensorRT-LLM are taken to be like vLLM, and what builds on llama.cpp like it.
-    """
+    """Return the engine that a text names, such as "vLLM 0.24"; None if unknown."""
     return nearest(name, engines())
+
+
+def find_engine(name: str) -> ServingEngine:
+    """Return the engine that the user names, perhaps with a version or a month.
+
+    Raises:
+        UsageError: There is no such engine, or the name has words of something else.
+    """
+    engine, parts = known_engine(name), [*engines(), *MONTHS, "v", "b", "rc"]
+    named = words_of(" ".join([*parts, *(n for entry in engines().values() for n in entry.names)]))
+    if engine is None or any(word.isalpha() for word in words_of(name) - named):
+        raise UsageError(f"--serving: {unknown('engine', name, engines())}")
+    return engine

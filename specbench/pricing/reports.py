@@ -1,4 +1,4 @@
-"""Seconds of rounds from what llama-bench and ``vllm bench`` write.
+"""Seconds of rounds from what llama-bench, ``vllm bench`` and mlx_lm.benchmark write.
 
 They time passes over some rows: llama-bench a prompt of n tokens (``-p``) or one token after the
 other (``-n``), ``vllm bench`` steps of B requests. A round with N drafts of B texts is a pass of
@@ -10,7 +10,9 @@ round itself: the time per token, times the tokens per round.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,9 +20,10 @@ import numpy as np
 import pandas as pd
 
 from specbench.errors import UsageError, first_line, require
-from specbench.pricing.costs import COLUMNS, Costs, costs_of, read_costs
+from specbench.pricing.costs import COLUMNS, OF_SERVER, Costs, costs_of, read_costs
 
-REPORTS = (".json", ".jsonl")
+REPORTS = (".json", ".jsonl", ".txt")
+_MLX = re.compile(r"batch_size=(\d+)|Trial \d+:.*generation_tps=([\d.]+)")
 LATENCY_ADVICE = (
     "says neither batch size nor length: run it with SAVE_TO_PYTORCH_BENCHMARK_FORMAT=1 and give "
     "the file FILE.pytorch.json beside it, or use `vllm bench serve --save-result`"
@@ -83,7 +86,8 @@ def read_reports(paths: Sequence[Path], batches: Sequence[int] = ()) -> Costs:
             for repeat in range(min(len(target), len(drafting)) if of_draft else len(target)):
                 drafts = length * drafting[repeat if of_draft else 0]
                 table.append((batch, length, repeat, target[repeat] + drafts, drafts))
-    return costs_of(pd.DataFrame(table, columns=list(COLUMNS)), source)
+    costs = costs_of(pd.DataFrame(table, columns=list(COLUMNS)), source)
+    return replace(costs, remark=OF_SERVER) if any(map(sizes.get, names)) else costs
 
 
 def costs_in(
@@ -112,6 +116,9 @@ def _entries(path: Path) -> Iterator[Timed]:
     """Yield what a file has timed."""
     try:
         text = path.read_text(encoding="utf-8")
+        if path.suffix == ".txt":
+            yield from _of_mlx(text, path)
+            return
         lines = text.splitlines() if path.suffix == ".jsonl" else [text]
         content = [json.loads(line) for line in lines if line.strip()]
     except (OSError, ValueError) as error:
@@ -129,6 +136,19 @@ def _entries(path: Path) -> Iterator[Timed]:
         ) from error
     require(len(timed) > 0, f"{path} has no times: give what llama-bench or vllm bench wrote")
     yield from timed
+
+
+def _of_mlx(text: str, path: Path) -> Iterator[Timed]:
+    """Yield the passes that mlx_lm.benchmark has timed with each batch size: one row a text."""
+    seconds: dict[int, list[float]] = {}
+    for rows, rate in _MLX.findall(text):
+        if rows:
+            seconds[int(rows)] = []
+        elif seconds:
+            seconds[batch := [*seconds][-1]].append(batch / float(rate))
+    require(any(seconds.values()), f"{path} has no times of mlx_lm.benchmark: give what it printed")
+    for batch, times in seconds.items():
+        yield Timed(path.stem, 0.0, batch, 0, times)
 
 
 def _entry(item: Mapping[str, Any], path: Path) -> Iterator[Timed]:

@@ -14,6 +14,7 @@ of drafts; the start of a round is the index of the token that it emits first.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -29,6 +30,8 @@ from specbench.errors import require
 from specbench.pricing.scores import Scores
 
 TINY = 1e-300  # stands for a probability of 0 in logarithms
+# Where no acceptance is given, .7 of the first drafts, and a tenth less at each further position.
+USUAL, FALL = 0.7, 0.9
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,7 @@ class PricedRounds:
     rounds: Floats  # [n, L]
     drafted: Floats  # [n, L] drafts verified
     is_exact: bool = False  # whether rates were given, so that there is no interval
+    is_assumed: bool = False  # whether not even rates were given
 
     @property
     def resampled(self) -> Floats:
@@ -72,6 +76,36 @@ def rates_of(text: str, longest: int) -> list[float]:
     return rates if len(rates) > 1 else rates * longest
 
 
+def mean_lengths(
+    flag: str, texts: Sequence[str], drafts: int | None, *, is_share: bool = False
+) -> dict[str, tuple[float, int]]:
+    """Return tokens per round and N by the name of a drafter, empty for an unnamed one.
+
+    Args:
+        flag: The option.
+        texts: ``[NAME=]L[@N]``.
+        drafts: N of those that have none of their own.
+        is_share: Whether the texts say accepted over drafted tokens.
+
+    Raises:
+        UsageError: A text has another form, or there is no N.
+    """
+    means = {}
+    for text in texts:
+        match = re.fullmatch(r"(?:([^=]+)=)?(\d*\.?\d+)(?:@(\d+))?", text)
+        require(match is not None, f"{flag} {text}: give a number, as 2.9, mtp=2.4 or mtp=2.4@3")
+        assert match
+        number = int(match[3] or drafts or 0)
+        require(
+            number > 0,
+            f"{flag} is a mean of rounds with N drafts: give that N by --draft-length, or {text}@N",
+        )
+        accepted = float(match[2])
+        require(not is_share or accepted <= 1, f"{flag} {text}: give a share from 0 to 1")
+        means[match[1] or ""] = (1 + number * accepted if is_share else accepted), number
+    return means
+
+
 def rate_of_length(accepted: float, drafts: int) -> float:
     """Return the rate that gives a mean accepted length, if it is the same at every position.
 
@@ -90,17 +124,24 @@ def rate_of_length(accepted: float, drafts: int) -> float:
     return float(brentq(lambda rate: sum(rate**k for k in range(drafts + 1)) - accepted, 0, 1))
 
 
-def rounds_of_rates(rates: Sequence[float], drafter: DrafterKind) -> PricedRounds:
+def rounds_of_rates(
+    rates: Sequence[float] | None, drafter: DrafterKind, longest: int = 1
+) -> PricedRounds:
     """Return rounds in which position k is accepted at a rate, given that those before it are.
 
     The rates are taken as exact: all prompts are alike, so that intervals are those of costs.
+    Without rates they are usual ones, for the choice of N up to the longest.
     """
+    is_assumed = rates is None
+    rates = [USUAL * FALL**k for k in range(longest)] if rates is None else rates
     tokens_per_round = 1 + np.cumprod(rates).cumsum()
     lengths = np.arange(1, len(rates) + 1)
     rounds = np.tile(1 / tokens_per_round, (FEWEST, 1))
     numbers = tuple(lengths.tolist())
     drafted = rounds * lengths
-    return PricedRounds(drafter, "fixed", numbers, np.ones(FEWEST), rounds, drafted, True)
+    return PricedRounds(
+        drafter, "fixed", numbers, np.ones(FEWEST), rounds, drafted, True, is_assumed
+    )
 
 
 def windows(columns: Floats, size: int) -> Floats:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
@@ -15,12 +15,19 @@ from specbench.config import AUTO
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafters.policies import get_policy
 from specbench.engine.pairs import HUB_ID, PairSpec
-from specbench.errors import RunError, require, shown, unknown
+from specbench.errors import RunError, require, shown
 from specbench.pricing import machines
 from specbench.pricing.checks import deviations
 from specbench.pricing.costs import Costs, costs_of, from_bench
 from specbench.pricing.formulas import Workload, computed_costs, require_fits_machine
-from specbench.pricing.heads import DraftPasses, ShapedDrafter, drafting_of, require_fits
+from specbench.pricing.heads import (
+    COPIES,
+    DraftPasses,
+    ShapedDrafter,
+    drafting_of,
+    kind_called,
+    require_fits,
+)
 from specbench.pricing.rounds import PricedRounds, price
 from specbench.pricing.scores import Scores
 from specbench.pricing.shapes import ServedModel, bits_of, find_model, known_shape, precision_of
@@ -50,9 +57,14 @@ class Basis:
     task: str = ""  # of the texts
 
     @property
+    def drafters(self) -> list[DrafterKind]:
+        """What drafts."""
+        return [rounds.drafter for rounds in self.priced]
+
+    @property
     def is_exact(self) -> bool:
         """Whether the rates are given, and so have no intervals."""
-        return self.priced[0].is_exact
+        return all(rounds.is_exact for rounds in self.priced)
 
 
 @dataclass(frozen=True)
@@ -75,9 +87,7 @@ class Place:
         """
         machine, engine = machines.find_machine(self.machine), None
         if self.serving is not None:
-            engine = machines.known_engine(self.serving)
-            advice = unknown("engine", self.serving, machines.engines())
-            require(engine is not None, f"--serving: {advice}")
+            engine = machines.find_engine(self.serving)
         in_file = target.precision.head < 16
         by_itself = "llama.cpp" if in_file or machine.backend == "metal" else "vllm"
         chosen: machines.ServingEngine = engine or machines.engines()[by_itself]
@@ -166,27 +176,31 @@ def repository_of(name: str | None) -> str | None:
 
 def costs_of_machine(
     place: Place, source: Basis, batches: Sequence[int], lengths: Sequence[int]
-) -> Costs:
-    """Return the costs by a machine's figures; nothing is loaded but shapes.
+) -> dict[DrafterKind, Costs]:
+    """Return the costs of each drafter by a machine's figures; nothing is loaded but shapes.
 
     Raises:
         UsageError: A model has no shape, or the models, the batch and the machine do not fit.
     """
     pair, workload = source.pair, source.workload
     assert pair is not None
-    kinds = [rounds.drafter for rounds in source.priced]
-    drafter = next((kind for kind in kinds if not kind.copies), kinds[0])
-    target, drafting = place.model("target", pair), DraftPasses(None)
+    target, by_drafter = place.model("target", pair), {}
     server = place.server(target)
-    if isinstance(drafter, ShapedDrafter):
-        if pair.draft is not None:
-            require_fits(target, pair.draft)
-        drafting = drafting_of(drafter.kind, target, None)
-    elif pair.draft is not None and not drafter.copies:
-        drafting = DraftPasses(place.model("draft", pair))
-        require_fits(target, pair.draft, drafting.model)
-    require_fits_machine(server, target, drafting, workload, max(batches))
-    return computed_costs(server, target, drafting, workload, batches, lengths)
+    for drafter in source.drafters:
+        drafting = DraftPasses(None)
+        if isinstance(drafter, ShapedDrafter):
+            if pair.draft is not None and len(source.drafters) == 1:
+                require_fits(target, pair.draft)
+            drafting = drafting_of(drafter.kind, target, None)
+        elif pair.draft is not None and not drafter.copies:
+            drafting = DraftPasses(place.model("draft", pair))
+            require_fits(target, pair.draft, drafting.model)
+        require_fits_machine(server, target, drafting, workload, max(batches))
+        kind = COPIES if drafter.copies else kind_called(str(drafter))
+        by_drafter[drafter] = computed_costs(
+            server, target, drafting, workload, batches, lengths, kind
+        )
+    return by_drafter
 
 
 def timed_costs(
@@ -196,8 +210,13 @@ def timed_costs(
     lengths: Sequence[int],
     temperature: float,
     show_progress: bool,
+    report: Callable[[Costs], object],
 ) -> Costs:
-    """Return the costs of three draft lengths as measured here."""
+    """Return the costs of three draft lengths as measured here.
+
+    ``report`` gets them after each batch size. After an interrupt they are those of the sizes that
+    were measured before it.
+    """
     import pandas as pd
 
     from specbench.experiment.benchmark import BenchSettings, time_rounds
@@ -211,8 +230,22 @@ def timed_costs(
         temperature=temperature,
         prompt_tokens=round(source.workload.prompt),
     )
-    loader = source.loader or Loader()
-    records = time_rounds(source.pair, source.loading, settings, loader, show_progress)
-    samples = pd.DataFrame(map(vars, records))
-    repeats = repeats_of(with_forced(samples))
-    return costs_of(from_bench(repeats, Path(TABLE)), f"{records[0].engine}, measured here")
+    loader, tables = source.loader or Loader(), list[pd.DataFrame]()
+    costs: Costs | None = None
+    try:
+        for records in time_rounds(source.pair, source.loading, settings, loader, show_progress):
+            repeats = repeats_of(with_forced(pd.DataFrame(map(vars, records))))
+            tables.append(from_bench(repeats, Path(TABLE)))
+            # All sizes get as many repeats as the one with the fewest: means of further ones.
+            fewest = min(len(table["repeat"].unique()) for table in tables)
+            alike = [
+                table.assign(repeat=table["repeat"] * fewest // (table["repeat"].max() + 1))
+                for table in tables
+            ]
+            costs = costs_of(pd.concat(alike), f"{records[0].engine}, measured here")
+            report(costs)
+    except KeyboardInterrupt:
+        if costs is None:
+            raise
+    assert costs is not None
+    return costs

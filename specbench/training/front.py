@@ -155,7 +155,6 @@ class Worth(NamedTuple):
     def described(self, metric: Metric) -> dict[str, Any]:
         """Return all figures, for ``head.json``."""
         distance = self.distance
-        same_acceptance = weight_for_acceptance(self.head.acceptance.mean(), self.static)
         names = ["target", *["static"] * (len(self.static) - 2), "draft"]
         return {
             "sentence": self.sentence(metric),
@@ -166,7 +165,6 @@ class Worth(NamedTuple):
             "distance_least": distance.least,
             "distance_interval": [distance.low, distance.high],
             "smallest_shown": smallest_shown(distance),
-            "static_weight": same_acceptance,
             "head": self.head.described(),
             "others": [
                 {"name": name, **point.described()}

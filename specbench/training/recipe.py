@@ -55,7 +55,7 @@ class HeadRecipe(Filters):
         metavar="NAME",
         complete=lambda: [name for name, declared in DRAFTERS.items() if declared.kind.needs_draft],
     )
-    steps: int = option(24, "Steps, each with a set of roll-outs.", ge=1)
+    steps: int = option(60, "Steps, each with a set of roll-outs.", ge=1)
     prompts_per_step: int = option(16, "Prompts per step.", ge=1)
     # The return of a text is compared with the mean of its prompt's texts.
     rollouts: int = option(4, "Texts per prompt.", ge=2)

@@ -24,6 +24,7 @@ from matplotlib.lines import Line2D
 
 from specbench.analysis.figures import figure, style
 from specbench.analysis.results import Results
+from specbench.analysis.statistics import intervals
 from specbench.analysis.statistics.estimates import QUALITY_LESS, contrast
 from specbench.analysis.statistics.front import (
     front_band,
@@ -51,6 +52,8 @@ RULES: tuple[str, ...] = (
     "diversed",
 )
 UNTRAINED = ("gated", "typical")
+#: More than tables have: with theirs, standard errors may be 2 to 5 % too small in all cells of n.
+RESAMPLES = 10_000
 
 
 def pooled(samples: pd.DataFrame) -> pd.DataFrame:
@@ -185,6 +188,7 @@ def text(interval: Interval) -> str:
 def main(*arguments: str) -> None:
     """Print a table for each argument."""
     rules, tests = RULES, 0
+    intervals.RESAMPLES = RESAMPLES
     while arguments[0] in ("--rules", "--tests"):
         if arguments[0] == "--rules":
             rules = tuple(arguments[1].split(","))

@@ -2,8 +2,11 @@
 
     python tasks/measure/public_measurements.py FILE.csv --figure FILE.png --worst 10
     python tasks/measure/public_measurements.py FILE.csv --fit               # numbers of engines
-    python tasks/measure/public_measurements.py FILE.csv --leave-out source  # fitted to others
-    python tasks/measure/public_measurements.py FILE.csv --leave-out gpu --write
+    python tasks/measure/public_measurements.py FILE.csv --leave-out person  # fitted to others
+    python tasks/measure/public_measurements.py FILE.csv --leave-out person --write
+
+The bound of a row is that of the people other than its own: the owner of its repository, or who
+wrote in its thread. A row that is not told has no number in ``decide`` either.
 
 Columns of the file: source, engine, gpu, gpus, target, weights, weights_gb, kv, drafter, draft,
 draft_length, prompt_tokens, new_tokens, batch, accepted_length, speedup, and for a fit
@@ -28,6 +31,7 @@ from scipy.optimize import least_squares
 from specbench.analysis.figures import style
 from specbench.analysis.statistics.intervals import Floats
 from specbench.files import write_atomically
+from specbench.pricing.bounds import ERRORS_FILE, LENGTHS_FILE, Kind, bound, errors
 from specbench.pricing.formulas import Workload, seconds_per_token
 from specbench.pricing.heads import DRAFT_MODEL, DraftPasses, drafting_of, kind_called
 from specbench.pricing.machines import (
@@ -40,7 +44,6 @@ from specbench.pricing.machines import (
 )
 from specbench.pricing.shapes import Precision, ServedModel, bits_of, known_shape, precision_of
 from specbench.pricing.source import ANSWER, SHORT
-from specbench.pricing.tried import TRIED_FILE, batches_like
 
 DIFFERS = 0.05  # a speed-up that differs from 1 by more has a sign
 STARTS: dict[str, dict[str, float]] = {
@@ -76,6 +79,12 @@ class Setting(NamedTuple):
         with_drafts = (self.drafting, self.drafts, self.accepted)
         return plain, seconds_per_token(self.server, self.target, *with_drafts, *args)
 
+    @property
+    def speedup(self) -> float:
+        """The computed speed-up."""
+        plain, with_drafts = self.seconds()
+        return plain / with_drafts
+
 
 def text(value: object) -> str:
     """Return a cell as a text; empty if it is blank."""
@@ -85,6 +94,12 @@ def text(value: object) -> str:
 def number(value: object, default: float) -> float:
     """Return a cell as a number, or the default if it is blank."""
     return float(text(value) or default)
+
+
+def person_of(source: str) -> str:
+    """Return who measured: the owner of a repository or card, or the writer of a thread."""
+    name = source.removeprefix("huggingface ")
+    return name if "#" in name else name.partition("/")[0]
 
 
 def served(name: str, weights: str, cache: str, size: object) -> ServedModel | None:
@@ -139,13 +154,16 @@ def setting_of(row: Any) -> Setting | str:
     )
 
 
-def line(measured: Floats, predicted: Floats) -> str:
+def line(measured: Floats, predicted: Floats, is_inside: Floats, rows: int) -> str:
     """Return the last line: the errors of the predicted speed-ups, relative to the measured."""
     size, has_sign = np.abs(predicted / measured - 1), np.abs(measured - 1) > DIFFERS
     signs = (predicted > 1) == (measured > 1)
     sign = f"{100 * signs[has_sign].mean():.1f}" if has_sign.any() else "-"
     median, ninth = 100 * np.quantile(size, [0.5, 0.9])
-    return f"n {len(size)}, median {median:.1f} %, ninth decile {ninth:.1f} %, sign {sign} %"
+    return (
+        f"n {len(size)} of {rows} told, median {median:.1f} %, ninth decile {ninth:.1f} %, "
+        f"sign {sign} %, inside the printed bound {100 * is_inside.mean():.1f} %"
+    )
 
 
 def on(settings: Sequence[Setting], changed: Mapping[str, ServingEngine]) -> list[Setting]:
@@ -187,68 +205,81 @@ def fitted(settings: Sequence[Setting], rows: pd.DataFrame) -> dict[str, Serving
     return changed(best.x)
 
 
+def predicted_without(settings: Sequence[Setting], rows: pd.DataFrame, column: str) -> Floats:
+    """Predict every row by numbers that are fitted to those with another value of the column."""
+    parts, predicted = rows[column].astype(str), np.zeros(len(rows))
+    for part in parts.unique():
+        others = np.flatnonzero(parts != part)
+        engines_of_others = fitted([settings[i] for i in others.tolist()], rows.iloc[others])
+        for i in np.flatnonzero(parts == part).tolist():
+            (moved,) = on([settings[i]], engines_of_others)
+            predicted[i] = moved.speedup
+    return predicted
+
+
 def main() -> None:
     """Predict every row, and print the comparison."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("file", type=Path)
-    parser.add_argument("--leave-out", choices=("source", "gpu"), help="fit to all others")
+    parser.add_argument("--leave-out", choices=("person", "gpu"), help="fit to all others")
     parser.add_argument("--fit", action="store_true", help="print the numbers of a fit to all rows")
-    parser.add_argument("--write", action="store_true", help=f"write {TRIED_FILE.name}")
+    parser.add_argument("--write", action="store_true", help="write the tables of `decide`")
     parser.add_argument("--figure", type=Path, metavar="FILE.png")
     parser.add_argument("--worst", type=int, default=0, metavar="N", help="print the worst rows")
     options = parser.parse_args()
     rows = pd.read_csv(options.file)
-    found = [setting_of(row) for row in rows.itertuples()]
-    unknown = Counter(one for one in found if isinstance(one, str))
-    is_known = [not isinstance(one, str) for one in found]
-    rows = rows[is_known].reset_index(drop=True)
-    settings = [one for one in found if not isinstance(one, str)]
+    rows["person"] = rows["source"].map(person_of)
+    number_of_rows, read = len(rows), [setting_of(row) for row in rows.itertuples()]
+    unknown = Counter(setting for setting in read if isinstance(setting, str))
+    if options.write:
+        write_atomically(LENGTHS_FILE, length_table(rows).to_csv(index=False, float_format="%.2f"))
+    rows = rows[[not isinstance(setting, str) for setting in read]].reset_index(drop=True)
+    settings = [setting for setting in read if not isinstance(setting, str)]
     if options.fit:
         for engine in fitted(settings, rows).values():
             print(engine.model_dump_json(exclude_defaults=True))
-    if options.leave_out:
-        parts = rows[options.leave_out].astype(str)
-        predicted = np.zeros(len(rows))
-        for part in parts.unique():
-            others = np.flatnonzero(parts != part)
-            engines_of_others = fitted([settings[i] for i in others], rows.iloc[others])
-            for i in np.flatnonzero(parts == part):
-                (moved,) = on([settings[i]], engines_of_others)
-                plain, with_drafts = moved.seconds()
-                predicted[i] = plain / with_drafts
-    else:
-        predicted = np.array([plain / drafts for plain, drafts in (s.seconds() for s in settings)])
-    measured = rows["speedup"].to_numpy(float)
-    table = rows.assign(
-        predicted=predicted,
-        error=predicted / measured - 1,
-        size=np.abs(predicted / measured - 1),
-        kind=[s.server.kind for s in settings],
-        drafts_by=[s.kind for s in settings],
-        batches=[batches_like(s.batch) for s in settings],
-        pair=rows["target"] + " + " + rows["draft"].astype(str) + ", " + rows["gpu"],
+    predicted = (
+        predicted_without(settings, rows, options.leave_out)
+        if options.leave_out
+        else np.array([setting.speedup for setting in settings])
     )
-    print(by(table, ["source", "pair", "batches"]).to_string())
-    if options.worst:
-        shown = [
-            "gpu",
-            "target",
-            "weights",
-            "drafter",
-            "draft_length",
-            "batch",
-            "speedup",
-            "predicted",
-        ]
-        worst = table.sort_values("size", ascending=False).head(options.worst)
-        print(worst[shown].to_string(index=False, float_format="%.2f"))
+    kinds = [Kind.of(s.server, s.target, s.kind) for s in settings]
+    table = rows.assign(
+        **pd.DataFrame(kinds, columns=[*Kind._fields]).add_prefix("of_"),
+        predicted=predicted,
+        error=np.log(predicted / rows["speedup"]),
+        size=np.abs(predicted / rows["speedup"] - 1),
+    )
     if options.write:
-        write_atomically(TRIED_FILE, tried_table(table).to_csv(float_format="%.3f"))
+        write_atomically(ERRORS_FILE, error_table(table).to_csv(index=False, float_format="%.3f"))
+        errors.cache_clear()
+    bounds = [bound(kind, person) for kind, person in zip(kinds, rows["person"], strict=True)]
+    table["factor"] = [b.factor for b in bounds]
+    table["inside"] = table["error"].abs() <= np.log(table["factor"])
+    is_told = np.array([not b.is_open for b in bounds])
+    print(by(table, ["person", "of_engine", "of_layers", "of_chip", "of_drafter"]).to_string())
+    if options.worst:
+        named = ["gpu", "target", "weights", "drafter", "draft_length", "batch", "speedup"]
+        worst = table.sort_values("size", ascending=False).head(options.worst)
+        columns = [*named, "predicted"]
+        print(worst[columns].to_string(index=False, float_format="%.2f"))
     if options.figure:
-        draw(table, options.figure)
-    names = "; ".join(f"{name} ({count})" for name, count in unknown.most_common())
-    print(f"not predicted: {unknown.total()} rows{': ' * bool(names)}{names}")
-    print(line(measured, predicted))
+        draw(table[is_told], options.figure)
+    print(cost_of_choice(table))
+    untold = Counter(
+        f"{b.kind.engine} on {b.kind.chip}, {b.kind.layers}" for b in bounds if b.is_open
+    )
+    for reason, counts in (("not computed", unknown), ("no number is told", untold)):
+        names = "; ".join(f"{name} ({count})" for name, count in counts.most_common())
+        print(f"{reason}: {counts.total()} rows{': ' * bool(names)}{names}")
+    told = table[is_told]
+    of_people = told.groupby("person")["inside"].mean()
+    print(
+        f"{len(of_people)} people, each once: inside {100 * of_people.mean():.1f} %, "
+        f"{(of_people >= 0.8).sum()} with eight of ten rows inside"
+    )
+    measured, predicted, inside = told[["speedup", "predicted", "inside"]].to_numpy(float).T
+    print(line(measured, predicted, inside, number_of_rows))
 
 
 def by(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
@@ -256,21 +287,59 @@ def by(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     groups = table.groupby(keys, sort=False)
     statistics = {
         "rows": groups.size(),
-        "predicted/measured": (1 + groups["error"].mean()).round(2),
+        "predicted/measured": np.exp(groups["error"].mean()).round(2),
         "median": groups["size"].median().round(3),
         "ninth decile": groups["size"].quantile(0.9).round(3),
+        "bound": groups["factor"].max().round(2),
+        "inside": groups["inside"].mean().round(2),
     }
     return pd.DataFrame(statistics)
 
 
-def tried_table(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the errors by kind of machine, drafter and batch, and those of all rows."""
-    columns = {"rows": "rows", "median": "median", "ninth decile": "ninth_decile"}
-    every = pd.concat([table, table.assign(kind="all", drafts_by="all", batches="all")])
-    keys = ["kind", "drafts_by", "batches"]
-    errors = by(every, keys)[list(columns)].rename(columns=columns)
-    names = every.groupby(keys, sort=False)["gpu"].unique().map(", ".join)
-    return errors.assign(machines=names)
+def error_table(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the logarithmic errors of each person and kind."""
+    kind = {f"of_{name}": name for name in Kind._fields}
+    groups = table.groupby(["person", *kind], sort=False)["error"]
+    statistics = {
+        "rows": groups.size(),
+        "median": groups.apply(lambda e: e.abs().median()),
+        "ninth_decile": groups.apply(lambda e: e.abs().quantile(0.9)),
+        "rms": groups.apply(lambda e: np.sqrt((e**2).mean())),
+    }
+    return pd.DataFrame(statistics).reset_index().rename(columns=kind)
+
+
+def length_table(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the tokens per round that were measured, by drafter, source and workload."""
+    rows = rows.assign(
+        drafter=rows["drafter"].map(kind_called),
+        workload=rows["workload"].fillna("unnamed texts"),
+    )
+    groups = rows.dropna(subset=["accepted_length"]).groupby(["drafter", "source", "workload"])
+    drafts = groups["draft_length"].agg(["min", "max"]).astype(int)
+    lengths = groups["accepted_length"].agg(["size", "median", "min", "max"])
+    lengths.columns = ["rows", "median", "least", "most"]
+    lengths["drafts"] = [
+        f"{a}" if a == b else f"{a} to {b}" for a, b in drafts.itertuples(index=False)
+    ]
+    return lengths.reset_index()
+
+
+def cost_of_choice(table: pd.DataFrame) -> str:
+    """Say what the computed best N loses against the measured one, over sweeps of N."""
+    keys = ["source", "gpu", "target", "draft", "weights", "kv", "workload", "batch"]
+    losses = [
+        1 - sweep["speedup"].loc[sweep["predicted"].idxmax()] / sweep["speedup"].max()
+        for _, sweep in table.groupby(keys, dropna=False)
+        if sweep["draft_length"].nunique() > 2
+    ]
+    if not losses:
+        return "no sweep of three N"
+    median, ninth, most = 100 * np.quantile(losses, [0.5, 0.9, 1])
+    return (
+        f"the chosen N loses {median:.1f} % in the median, {ninth:.1f} % in nine of ten and "
+        f"{most:.1f} % at most in {len(losses)} sweeps"
+    )
 
 
 def draw(table: pd.DataFrame, path: Path) -> None:
@@ -280,10 +349,10 @@ def draw(table: pd.DataFrame, path: Path) -> None:
     ends = table[["speedup", "predicted"]].to_numpy().min(), table["speedup"].max() * 1.05
     axes.plot(ends, ends, color="black", lw=0.9)
     axes.annotate("equal", (ends[1], ends[1]), ha="right", xytext=(-8, 0), **OFFSET)
-    for (source, rows), (colour, marker) in zip(
-        table.groupby("source", sort=False), cycle(LOOKS), strict=False
+    for (person, rows), (colour, marker) in zip(
+        table.groupby("person", sort=False), cycle(LOOKS), strict=False
     ):
-        name = f"{source} ({len(rows)})"
+        name = f"{person} ({len(rows)})"
         look: dict[str, Any] = {"color": colour, "alpha": 0.6, "markersize": 4, "label": name}
         axes.plot(rows["speedup"], rows["predicted"], marker, **look)
     axes.set(xscale="log", yscale="log", xlabel="Measured speed-up", ylabel="Computed speed-up")

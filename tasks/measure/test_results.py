@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from specbench.analysis.tables.table import with_interval
 from specbench.analysis.written import write_summary
 from specbench.cli.app import app
 from specbench.files import open_text, stored
@@ -43,7 +44,8 @@ def test_summaries_of_committed_runs_are_those_of_today(run, tmp_path):
 
 
 PYTHON = ("line", "block", "docstring")  # tasks
-QUALITY, SPEED = ("accepted", "sd", "quality_difference", "quality_above"), ("speed",)
+QUALITY = ("accepted", "sd", "quality_difference", "quality_above")
+SPEED = ("speed", "none")
 RESULTS = ROOT / "results" / "README.md"
 # Temperature and numbers of the runs in the result of the page. Of the pair python, qualities were
 # measured in large batches, and times at batch 1.
@@ -74,13 +76,21 @@ def _compared(run: str) -> dict[str, dict[str, str]]:
         cells = by_task.setdefault(
             row["task"], {"accepted": f"{100 * float(row['acceptance']):.0f} %"}
         )
-        if row["metric"] == "times_as_fast" and row["against"] != "autoregressive":
-            cells["speed"] = f"{value:.2f} [{low:.2f}, {high:.2f}]"
+        if row["metric"] == "times_as_fast":
+            name = "none" if row["against"] == "autoregressive" else "speed"
+            cells[name] = f"{value:.2f} [{low:.2f}, {high:.2f}]"
         elif row["metric"] == "quality_difference" or row["against"].startswith("static front"):
-            cells[row["metric"]] = f"{100 * value:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
+            cells[row["metric"]] = _points(row)
         if row["metric"] == "acceptance_difference":
             cells["sd"] = f"{100 * (float(row['acceptance']) - value):.0f} →"
     return by_task
+
+
+def _points(row: dict[str, str]) -> str:
+    """Return a difference in points with its interval; a lead with both its ends."""
+    names = ("value", "ci_low", "ci_high", "least")
+    value, low, high, least = (100 * float(row[name] or "nan") for name in names)
+    return with_interval(value, low, high, "+.1f", least=least)
 
 
 def _missing_results(run: str, text: str) -> list[str]:
@@ -101,7 +111,7 @@ def test_the_result_on_the_page_is_what_compare_says(run):
 
 def test_a_wrong_result_is_found():
     text = RESULTS.read_text(encoding="utf-8")
-    wrong = text.replace("44 → 80 %", "44 → 81 %").replace("+23.5 [", "+22.5 [")
+    wrong = text.replace("44 → 80 %", "44 → 81 %").replace("+23.5 [+20", "+22.5 [+20")
     assert _missing_results("reference-greedy", wrong) == ["80 %", "+23.5 [+20.0, +27.4]"]
 
 
@@ -123,22 +133,21 @@ def source_code_tables(run: str) -> tuple[str, str]:
             continue  # the draft alone at a lower temperature, a point of the second front only
         if row["method"] in ("static", "sd"):
             continue  # beside a coin, and beside no speculation
-        value, low, high = (100 * float(row[n] or "nan") for n in ("value", "ci_low", "ci_high"))
         front = re.sub(r" \(.*", "", row["against"])
         if seed := re.fullmatch(r"(diversed(?: \w+)?)[ /]seed-\d+", row["label"]):
             if row["metric"] == "quality_above" and front == "static front":
                 setting = f"`{row['task']}`, T = {float(row['temperature']):g}"
                 above = seeds.setdefault((setting, seed[1]), [])
-                above.append(f"{value:+.1f}".replace("-0.0", "0.0"))
+                above.append(_points(row).partition(" [")[0])
             continue
-        text = f"{value:+.1f} [{low:+.1f}, {high:+.1f}]".replace("-0.0", "0.0")
+        text = _points(row)
         named = cells.setdefault(
             row["label"], {"accepted": f"{100 * float(row['acceptance']):.0f} %"}
         )
         if row["metric"] == "quality_difference":
             named["minus SD"] = text
         elif row["metric"] == "quality_above":
-            named[_ABOVE[front]] = f"**{text}**" if low > 0 else text
+            named[_ABOVE[front]] = f"**{text}**" if float(row["ci_low"]) > 0 else text
     names = ["accepted", "minus SD", *_ABOVE.values()]
     lines = [f"| method | {' | '.join(names)} |", "|---|" + "--:|" * len(names)]
     for label, texts in cells.items():

@@ -13,35 +13,31 @@ WEIGHTS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 Make = Callable[..., pd.DataFrame]
 
 
+PARAMETERS: dict[str, dict[str, Any]] = {
+    **{"lossy": {"lenience": 0.5}, "speccascade": {"rule": "token-v3", "alpha": 0.5}},
+    "diversed": {"head": "bundled"},
+}
+RATES = ("draft_acceptance_rate", "acceptance_length", "expected_acceptance")
+
+
 def _plausible_sample(
     rng: np.random.Generator, method: str, weight: float, bias: float
 ) -> dict[str, Any]:
     tokens = int(rng.integers(20, 60))
     acceptance = 1 - 0.4 * weight
-    rounds = tokens if method == "autoregressive" else int(np.ceil(tokens / (1 + 5 * acceptance)))
-    proposed = 0 if method == "autoregressive" else 5 * rounds
+    drafts = method != "autoregressive"
+    rounds = int(np.ceil(tokens / (1 + 5 * acceptance))) if drafts else tokens
+    proposed = 5 * rounds if drafts else 0
     accepted = int(rng.binomial(proposed, acceptance))
-    drafted = proposed > 0
+    rates = (accepted / proposed, tokens / rounds, acceptance) if drafts else (None, None, None)
     return {
-        "method": method,
+        **{"method": method, **PARAMETERS.get(method, {}), "draft_length": 5 if drafts else 0},
         "weight": weight if method == "static" else None,
-        "lenience": 0.5 if method == "lossy" else None,
-        "rule": "token-v3" if method == "speccascade" else None,
-        "alpha": 0.5 if method == "speccascade" else None,
-        "head": "bundled" if method == "diversed" else None,
-        "draft_length": 5 if drafted else 0,
-        "quality": float(rng.random() < 0.9 - 0.6 * bias),
-        "output_tokens": tokens,
-        "rounds": rounds,
-        "proposed": proposed,
-        "accepted": accepted,
-        "judged": proposed,
-        "draft_acceptance_rate": accepted / proposed if drafted else None,
-        "acceptance_length": tokens / rounds if drafted else None,
-        "expected_acceptance": acceptance if drafted else None,
         "mean_weight": weight if method in ("static", "diversed") else None,
-        "prefill_seconds": 0.004,
-        "decode_seconds": 0.003 * rounds + 0.0005 * proposed,
+        **{"quality": float(rng.random() < 0.9 - 0.6 * bias), "output_tokens": tokens},
+        **{"rounds": rounds, "proposed": proposed, "accepted": accepted, "judged": proposed},
+        **dict(zip(RATES, rates, strict=True)),
+        **{"prefill_seconds": 0.004, "decode_seconds": 0.003 * rounds + 0.0005 * proposed},
     }
 
 

@@ -5,18 +5,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from specbench.analysis.tables.benchmark import (
-    OVER_AUTOREGRESSIVE,
-    OVER_ONE,
-    ROUND_OVER_SD,
-    Measured,
-    bench_table,
-    ratio_table,
-    repeats_of,
-    tables,
-    warnings,
-    with_forced,
-)
+from specbench.analysis.tables import benchmark
 from specbench.config import EAGER
 from specbench.methods.registry import to_columns
 
@@ -27,7 +16,7 @@ COSTS = {"autoregressive": (3e8, 0.5), "sd": (4e8, 1.0), "diversed": (4e8, 1.1)}
 TOKENS = {"autoregressive": 8, "sd": 24, "diversed": 24}
 
 
-def measured(acceptances: tuple[str | None, ...] = (None,)) -> Measured:
+def measured(acceptances: tuple[str | None, ...] = (None,)) -> benchmark.Measured:
     """Ten repeats of every system at batch 1 and 2."""
     rows: list[dict[str, Any]] = []
     systems: list[dict[str, Any]] = []
@@ -49,8 +38,10 @@ def measured(acceptances: tuple[str | None, ...] = (None,)) -> Measured:
                 for repeat in range(10):
                     texts = [_text(method, seconds)] * 2
                     rows += [system | {"block": repeat} | text for text in texts]
-    return Measured(
-        repeats_of(with_forced(pd.DataFrame(rows))), with_forced(pd.DataFrame(systems)), BANDWIDTH
+    return benchmark.Measured(
+        benchmark.repeats_of(benchmark.with_forced(pd.DataFrame(rows))),
+        benchmark.with_forced(pd.DataFrame(systems)),
+        BANDWIDTH,
     )
 
 
@@ -58,19 +49,12 @@ def _text(method: str, seconds: float) -> dict[str, Any]:
     """One of two texts that share four rounds, of which the last two had an empty row."""
     whole, drafts = 2 * seconds, method != "autoregressive"
     return {
-        "output_tokens": TOKENS[method] // 2,
+        **{"output_tokens": TOKENS[method] // 2, "rounds": 4, "shared_rounds": 2.0},
         "acceptance_length": TOKENS[method] / 8 if drafts else None,
-        "rounds": 4,
-        "shared_rounds": 2.0,
-        "full_rounds": 2,
-        "full_seconds": 0.8 * whole / 2,
-        "proposed": 20 * drafts,
-        "judged": 10 if drafts else None,
-        "accepted": 8 if drafts else None,
-        "prefill_seconds": 0.125,
-        "decode_seconds": whole,
-        "draft_seconds": 0.5 * whole * drafts,
-        "verify_seconds": 0.3 * whole,
+        **{"full_rounds": 2, "full_seconds": 0.8 * whole / 2},
+        **{"proposed": 20 * drafts, "judged": 10 if drafts else None},
+        **{"accepted": 8 if drafts else None, "prefill_seconds": 0.125, "decode_seconds": whole},
+        **{"draft_seconds": 0.5 * whole * drafts, "verify_seconds": 0.3 * whole},
         "accept_seconds": 0.1 * whole,
     }
 
@@ -104,7 +88,7 @@ WORKED = {  # of `sd`
 
 
 def test_figures_of_systems_are_blank_if_unknown():
-    table = bench_table(measured())
+    table = benchmark.bench_table(measured())
     sd, step = row(table, EAGER, "sd"), row(table, EAGER, "autoregressive")
     assert sd[list(WORKED)].to_dict() == pytest.approx(WORKED)
     assert step["limit_share"] == pytest.approx(0.6)
@@ -112,14 +96,14 @@ def test_figures_of_systems_are_blank_if_unknown():
 
 
 RATIOS: list[tuple[str, str, str, int, float]] = [
-    (OVER_AUTOREGRESSIVE, EAGER, "sd", 1, (24 / 4) / (8 / 2)),
-    (ROUND_OVER_SD, EAGER, "diversed", 1, 1.1),
-    (OVER_ONE, EAGER, "sd", 2, 1.0),
+    (benchmark.OVER_AUTOREGRESSIVE, EAGER, "sd", 1, (24 / 4) / (8 / 2)),
+    (benchmark.ROUND_OVER_SD, EAGER, "diversed", 1, 1.1),
+    (benchmark.OVER_ONE, EAGER, "sd", 2, 1.0),
 ]
 
 
 def test_ratios_of_systems():
-    ratios = ratio_table(measured())
+    ratios = benchmark.ratio_table(measured())
     for kind, engine, method, size, expected in RATIOS:
         ratio = row(ratios[ratios["ratio"] == kind], engine, method, size)
         assert ratio[["value", "low", "high"]].tolist() == pytest.approx([expected] * 3)
@@ -129,33 +113,35 @@ def test_ratios_of_systems():
     )
     assert not (labels == ratios["over"]).any()
     assert ratios["ratio"].value_counts().to_dict() == {
-        OVER_AUTOREGRESSIVE: 4,
-        ROUND_OVER_SD: 2,
-        OVER_ONE: 3,
+        benchmark.OVER_AUTOREGRESSIVE: 4,
+        benchmark.ROUND_OVER_SD: 2,
+        benchmark.OVER_ONE: 3,
     }
 
 
 def test_a_forced_system_is_compared_with_one_of_the_same_acceptance():
-    ratios = ratio_table(measured(("0.5", "0.8")))
-    over_one = ratios[ratios["ratio"] == OVER_ONE].query("method == 'sd'")
+    ratios = benchmark.ratio_table(measured(("0.5", "0.8")))
+    over_one = ratios[ratios["ratio"] == benchmark.OVER_ONE].query("method == 'sd'")
     assert over_one["forced_acceptance"].tolist() == [0.5, 0.8]
-    over = ratios[ratios["ratio"] == OVER_AUTOREGRESSIVE]
+    over = ratios[ratios["ratio"] == benchmark.OVER_AUTOREGRESSIVE]
     assert over.query("engine == 'eager' and method == 'sd' and batch_size == 1").shape[0] == 2
 
 
 def test_systems_faster_than_memory_get_a_warning():
-    table = bench_table(measured())
-    assert not list(warnings(table))
+    table = benchmark.bench_table(measured())
+    assert not list(benchmark.warnings(table))
     table.loc[0, ["limit_share", "bytes_per_second"]] = [1.5, 1.5e9]
-    (text,) = warnings(table)
+    (text,) = benchmark.warnings(table)
     assert "eager autoregressive at batch 1 reads 1.50 GB/s, but copies reach only 1.00" in text
 
 
 def test_there_is_a_table_per_batch_size_without_empty_columns():
     plain, two = measured(), measured(("0.5/0.25",))
-    first, second, ratios = tables(bench_table(plain), ratio_table(plain))
+    first, second, ratios = benchmark.tables(
+        benchmark.bench_table(plain), benchmark.ratio_table(plain)
+    )
     assert (len(first.rows), len(second.rows)) == (3, 3)
     assert len(ratios.rows) == 9
-    forced, *_ = tables(bench_table(two), ratio_table(two))
+    forced, *_ = benchmark.tables(benchmark.bench_table(two), benchmark.ratio_table(two))
     headings = [[column.heading for column in table.columns] for table in (first, forced)]
     assert ["forced" in names for names in headings] == [False, True]

@@ -104,14 +104,11 @@ def test_small_samples_name_few_false_differences(n):
         assert min(false_differences(n, percentile_limits)) > 0.08
 
 
-def test_limits_of_large_samples_are_percentiles():
+def test_limits_of_large_samples_are_percentiles_and_those_of_small_ones_within_the_resamples():
     values = bootstrap(np.random.default_rng(3).normal(size=(LARGE, 1)))[:, 0]
     expected = np.percentile(values[1:], [2.5, 97.5])
     assert limits(values[0], values[1:], LARGE) == pytest.approx(expected)
     assert limits(values[0], values[1:], LARGE - 1) != pytest.approx(expected, rel=1e-3)
-
-
-def test_small_samples_stay_within_the_range_of_resamples():
     assert mean_interval(np.array([1.0] * 11 + [0.9]), range(12)).high == 1
 
 

@@ -9,17 +9,7 @@ from specbench.analysis.statistics.estimates import QUALITY_LESS, contrast
 from specbench.analysis.statistics.front import front_of, gap_between
 from specbench.analysis.statistics.points import settings_of
 from specbench.analysis.statistics.summary import prompt_counts, summarise
-from specbench.analysis.tables.run_tables import (
-    COUNTED,
-    NO_BASELINE,
-    NO_TIMES,
-    PREFILL,
-    TRANSFER,
-    figure_tables,
-    run_tables,
-    text_tables,
-    transfer_data,
-)
+from specbench.analysis.tables import run_tables
 from specbench.analysis.tables.table import to_text
 from specbench.analysis.written import summary_page
 from specbench.errors import UsageError
@@ -69,8 +59,8 @@ def test_every_figure_has_its_interval_and_its_paired_difference_from_sd(samples
     )
     results = results_of(limited)
     cells = results.cells_beside_sd()
-    figures, _ = figure_tables(cells, intervals=True)
-    texts, _ = text_tables(cells)
+    figures, _ = run_tables.figure_tables(cells, intervals=True)
+    texts, _ = run_tables.text_tables(cells)
     of_task = limited[limited["task"] == "mini-math"]
     diversed = of_task[of_task["method"] == "diversed"]
     target = of_task[of_task["method"].isin(["sd", "autoregressive"])]  # of one distribution
@@ -91,25 +81,25 @@ def test_every_figure_has_its_interval_and_its_paired_difference_from_sd(samples
     assert rows["diversed"]["ended by limit (%)"].text == f"{100 * (1 - ended.mean()):.1f}"
     completed = 100 * diversed[ended]["quality"].mean()
     assert rows["diversed"]["quality of completed"].text == f"{completed:.1f}"
-    (without, _) = text_tables(results_of(samples).cells)
+    (without, _) = run_tables.text_tables(results_of(samples).cells)
     assert not {"quality of completed", "rounds minus sd"} & {*grid(without)["sd"]}
 
 
 def test_draft_lengths_are_rows_and_engines_have_separate_tables(make):
     """An engine that falls back during a run leaves samples of two engines."""
     samples = make({"draft_length": 3}, {"draft_length": 7}, {"draft_length": 7, "engine": "graph"})
-    eager, graph = figure_tables(results_of(samples).cells)
+    eager, graph = run_tables.figure_tables(results_of(samples).cells)
     assert [table.title.split(", ")[2] for table in (eager, graph)] == ["eager", "graph"]
     assert [[row[1] for row in table.rows] for table in (eager, graph)] == [["3", "7"], ["7"]]
     both = pd.concat([samples, samples.assign(run_id="other")])
-    assert [row[2] for row in next(figure_tables(results_of(both).cells)).rows] == [
+    assert [row[2] for row in next(run_tables.figure_tables(results_of(both).cells)).rows] == [
         *("run", "run", "other", "other")
     ]
 
 
 def test_a_terminal_shows_verdicts_and_figures_in_80_columns(samples):
     results = results_of(samples)
-    tables = run_tables(results)
+    tables = results.tables()
     verdicts, figures = tables[:2], tables[2:]
     assert [table.title.split(":")[0] for table in verdicts] == [
         *("mini-math on mini, T = 1", "mini-code on mini, T = 1")
@@ -120,17 +110,23 @@ def test_a_terminal_shows_verdicts_and_figures_in_80_columns(samples):
     slow = results.summary.copy()
     slow.loc[slow["metric"] == "tokens_per_second", "value"] = 0.3125
     slow.loc[slow["metric"] == "speedup", "value"] = None
-    alone = next(figure_tables(Results.of(_summary=slow).cells))
+    alone = next(run_tables.figure_tables(Results.of(_summary=slow).cells))
     assert grid(alone)["sd"]["tokens/s"] == "0.312"  # slow, but not 0
     assert len(alone.columns) == len(figures[0].columns) - 1
-    assert [*alone.notes] == [COUNTED, PREFILL]  # autoregressive is there, with times
+    assert [*alone.notes] == [
+        run_tables.COUNTED,
+        run_tables.PREFILL,
+    ]  # autoregressive is there, with times
     bare = slow[slow["method"] != "autoregressive"]
-    assert NO_BASELINE in next(figure_tables(Results.of(_summary=bare).cells)).notes
+    assert (
+        run_tables.NO_BASELINE
+        in next(run_tables.figure_tables(Results.of(_summary=bare).cells)).notes
+    )
     timeless = slow[~slow["metric"].isin(["tokens_per_second", "seconds_per_sample"])]
-    untimed = next(figure_tables(Results.of(_summary=timeless).cells))
-    assert [*untimed.notes] == [NO_TIMES, COUNTED]
+    untimed = next(run_tables.figure_tables(Results.of(_summary=timeless).cells))
+    assert [*untimed.notes] == [run_tables.NO_TIMES, run_tables.COUNTED]
     # Without sd beside it there is no verdict.
-    assert [t.title for t in run_tables(results_of(samples[samples["method"] == "sd"]))] == [
+    assert [t.title for t in results_of(samples[samples["method"] == "sd"]).tables()] == [
         *(figure.title for figure in figures)
     ]
 
@@ -146,7 +142,7 @@ def test_sessions_are_compared_by_a_baseline_only_where_each_has_one(samples, ti
     baselines = samples[first].assign(session=1, timing="baseline")
     added = samples[samples["method"] == "lossy"].assign(session=1)
     sessions = pd.concat([samples[first], added, *([baselines] if timed_again else [])])
-    table = next(figure_tables(results_of(sessions).cells))
+    table = next(run_tables.figure_tables(results_of(sessions).cells))
     (note,) = (n for n in table.notes if n.startswith("Timed together: auto"))
     assert "; lossy" in note
     assert note.endswith("autoregressive was timed in each.") == timed_again
@@ -154,12 +150,9 @@ def test_sessions_are_compared_by_a_baseline_only_where_each_has_one(samples, ti
 
 # Quality and accepted drafts (of 25) by head and task; the run measured math first.
 CELLS = {
-    ("sd", "math"): (0.99, 10),
-    ("sd", "news"): (0.5, 15),
-    ("math", "math"): (0.9, 20),
-    ("math", "news"): (0.25, 25),
-    ("news", "math"): (0.8, 15),
-    ("news", "news"): (0.5, 20),
+    **{("sd", "math"): (0.99, 10), ("sd", "news"): (0.5, 15)},
+    **{("math", "math"): (0.9, 20), ("math", "news"): (0.25, 25)},
+    **{("news", "math"): (0.8, 15), ("news", "news"): (0.5, 20)},
 }
 
 
@@ -169,11 +162,8 @@ def summary(make):
         make(
             *(
                 {
-                    "method": "sd" if head == "sd" else "diversed",
-                    "head": None if head == "sd" else head,
-                    "task": task,
-                    "sample_id": f"{task}-{i}",
-                    "quality": quality,
+                    **({"method": "sd"} if head == "sd" else {"method": "diversed", "head": head}),
+                    **{"task": task, "sample_id": f"{task}-{i}", "quality": quality},
                     "quality_metric": "rouge2" if task == "news" else "accuracy",
                     "accepted": accepted,
                 }
@@ -185,8 +175,8 @@ def summary(make):
 
 
 def test_the_table_is_tidy_and_has_every_head_on_every_task(summary):
-    table = transfer_data(summary)
-    assert list(table) == TRANSFER
+    table = run_tables.transfer_data(summary)
+    assert list(table) == run_tables.TRANSFER
     by_cell = table.set_index(["trained_on", "task", "metric"])
     assert len(by_cell) == 2 * len(CELLS)
     for (head, task), (quality, accepted) in CELLS.items():
@@ -195,4 +185,4 @@ def test_the_table_is_tidy_and_has_every_head_on_every_task(summary):
     for change in ({"head": "bundled"}, {"run_id": ["one", "two"]}, {"draft_length": [3, 5]}):
         wrong = summary.assign(**{k: np.resize(v, len(summary)) for k, v in change.items()})
         with pytest.raises(UsageError):
-            transfer_data(wrong)
+            run_tables.transfer_data(wrong)

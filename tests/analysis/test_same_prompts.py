@@ -3,6 +3,7 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,22 +26,18 @@ def frame(times: int) -> pd.DataFrame:
     """A run of ``sd`` and ``typical`` on examples that share a prompt ``times`` times."""
     rng = np.random.default_rng(0)
     hard = rng.random(PROMPTS)
-    return samples(
-        *(
-            {
-                "method": method,
-                "epsilon": 0.1 if method == "typical" else None,
-                "delta": 0.3 if method == "typical" else None,
-                "sample_id": f"p{prompt}-{number}",
-                "quality": float(rng.random() * 0.4 + 0.6 * hard[prompt]),
-                "decode_seconds": float(rng.uniform(0.5, 1)),
-            }
-            for method in ("sd", "typical")
-            for prompt in range(PROMPTS)
-            for number in range(times)
-        ),
-        quality_metric="rouge2",
-    )
+    parameters = {"sd": {}, "typical": {"epsilon": 0.1, "delta": 0.3}}
+    rows: list[dict[str, Any]] = [
+        {
+            **{"method": method, **values, "sample_id": f"p{prompt}-{number}"},
+            "quality": float(rng.random() * 0.4 + 0.6 * hard[prompt]),
+            "decode_seconds": float(rng.uniform(0.5, 1)),
+        }
+        for method, values in parameters.items()
+        for prompt in range(PROMPTS)
+        for number in range(times)
+    ]
+    return samples(*rows, quality_metric="rouge2")
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """The summary: every figure by hand, metrics beyond quality, corpus BLEU and pass@k."""
 
+from functools import partial
 from itertools import combinations
 
 import numpy as np
@@ -15,18 +16,15 @@ from specbench.analysis.statistics.summary import (
     summarise,
 )
 from specbench.analysis.tables.shown import shown
-from specbench.errors import UsageError
 from specbench.runs.frames import CELL
 
+from ..told import refusals
+
 AUTOREGRESSIVE = {
-    "method": "autoregressive",
-    "draft_length": 0,
-    "proposed": 0,
-    "accepted": 0,
-    "judged": None,
-    "draft_acceptance_rate": None,
-    "acceptance_length": None,
-    "expected_acceptance": None,
+    **{"method": "autoregressive", "draft_length": 0, "proposed": 0, "accepted": 0},
+    **dict.fromkeys(
+        ("judged", "draft_acceptance_rate", "acceptance_length", "expected_acceptance")
+    ),
 }
 
 
@@ -267,21 +265,15 @@ def test_pass_at_k_needs_k_scored_repeats_of_every_prompt(make):
         assert not any(name.startswith("pass@") for name in summarise(frame)["metric"])
 
 
-def test_samples_without_bleu_are_left_out_and_unreadable_terms_are_one_error(make):
+def test_samples_without_bleu_are_left_out_and_unreadable_terms_are_one_error(make, stored):
     samples = bleu_samples(make)
     samples.loc[1:, ["quality", "bleu_terms"]] = np.nan
     quality = row(summarise(samples), "quality")
     assert (quality["value"], quality["n"]) == (1, 1)
-    for terms in ("1 2 3", "a b c d e f g h i j", np.nan):
-        with pytest.raises(UsageError, match="bleu_terms of a sample is not 10 integers"):
-            summarise(bleu_samples(make).assign(bleu_terms=[terms, *TERMS[1:]]))
-    with pytest.raises(UsageError, match="no column bleu_terms"):
-        summarise(bleu_samples(make).drop(columns="bleu_terms"))
-
-
-def test_nothing_to_summarise_is_the_users_error(make):
-    with pytest.raises(UsageError, match="no samples"):
-        summarise(make({}).iloc[:0])
+    odd = ("1 2 3", "a b c d e f g h i j", np.nan)
+    unreadable = (bleu_samples(make).assign(bleu_terms=[terms, *TERMS[1:]]) for terms in odd)
+    without, nothing = bleu_samples(make).drop(columns="bleu_terms"), make({}).iloc[:0]
+    stored(refusals(*(partial(summarise, rows) for rows in (*unreadable, without, nothing))))
 
 
 def test_differences_of_texts_are_paired_and_zero_for_the_same_texts(make):

@@ -3,9 +3,7 @@
 After a change that is meant, ``SPECBENCH_REWRITE=1`` writes them again; read the difference.
 """
 
-import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,20 +25,12 @@ from specbench.analysis.verdicts.sentences import OUTCOMES
 from specbench.tasks.metrics import AGREEMENT
 
 from ..synthetic import samples as synthetic
+from ..told import check
 from .conftest import timed_again, with_alone
-from .test_main_table import METHODS
+from .test_main_table import five
 from .test_margin import SERVER, answers
 
-TOLD = Path(__file__).parents[1] / "data" / "told"
 Run = Callable[..., pd.DataFrame]
-
-
-def check(name: str, text: str) -> None:
-    path = TOLD / f"{name}.txt"
-    if os.environ.get("SPECBENCH_REWRITE"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    assert text == path.read_text(encoding="utf-8")
 
 
 def changed(run: pd.DataFrame, method: str, **columns: Any) -> pd.DataFrame:
@@ -78,6 +68,14 @@ VERDICTS: dict[str, Callable[[Run], pd.DataFrame]] = {
     "prompts that one method lacks": lambda run: run(n=50)[
         lambda rows: (rows["method"] != "typical") | (rows["sample_id"] >= "p020")
     ],
+    "weights near sd": lambda run: run(front=(0.7, 0.8, 0.8)),
+    "below weights near sd": lambda run: run(front=(0.7, 0.8, 0.8), better=-0.4),
+    "faster and worse": lambda run: run(times=1.3, better=-0.3),
+    "worse": lambda run: run(better=-0.3),
+    "slower and better": lambda run: run(times=0.8, better=0.15),
+    "slower": lambda run: run(times=0.8),
+    "one speed": lambda run: run(),
+    "faster without quality": lambda run: run(times=1.3).assign(quality=None, quality_metric=None),
     "one method without quality": lambda run: changed(run(n=30), "typical", quality=np.nan),
     "no quality": lambda run: run(n=30).assign(quality=np.nan),
     "a front at equal time": lambda run: run(times=1.0),
@@ -132,6 +130,14 @@ def unusual() -> pd.DataFrame:
     )
 
 
+def wrong(missing_of: str, missing: int = 30, unscored: bool = False) -> pd.DataFrame:
+    """600 right answers of two arms; of one of them, the first are missing or have no score."""
+    rows = {n: answers(np.ones(600), method=n, **SERVER) for n in ("plain", "fast")}
+    lost = [{**row, "quality": None} for row in rows[missing_of][:missing]]
+    rows[missing_of][:missing] = lost if unscored else []
+    return synthetic(*rows["plain"], *rows["fast"])
+
+
 def in_blocks(prompts: int) -> pd.DataFrame:
     rows = [r for name in ("plain", "lossy") for r in answers(np.ones(prompts), method=name)]
     blocks = [*(i // 4 for i in range(prompts))] * 2
@@ -152,6 +158,10 @@ def at_loads() -> pd.DataFrame:
 
 
 MARGINS: dict[str, Callable[[], pd.DataFrame]] = {
+    "missing of the arm": lambda: wrong(missing_of="fast"),
+    "missing of the baseline": lambda: wrong(missing_of="plain"),
+    "five answers": lambda: wrong(missing_of="fast", missing=595),
+    "30 without a score": lambda: wrong(missing_of="fast", unscored=True),
     "ties": lambda: synthetic(
         *(r for n in ("plain", "fast") for r in answers([1, 0] * 200, method=n, **SERVER))
     ),
@@ -174,20 +184,9 @@ MARGINS: dict[str, Callable[[], pd.DataFrame]] = {
 def test_verdicts_with_a_margin(name):
     baseline = "sd" if name == "a pooled baseline" else "plain"
     rows = margin_rows(MARGINS[name](), baseline, 2)
-    outcomes = rows[["label", "speed", "loss", "more_prompts"]].to_csv(index=False)
+    outcomes = rows.reindex(columns=["label", "speed", "loss", "more_prompts"]).to_csv(index=False)
     tables = to_text(*margin_tables(rows), width=100)
     check(f"margins/{name}", "\n".join([outcomes, *rows["sentence"].dropna(), tables]))
-
-
-def five(**shared: Any) -> pd.DataFrame:
-    """Five methods on ten prompts of two tasks; the static ones answer wrongly."""
-    rows = [
-        {**method, "task": task, "sample_id": f"{i}", "quality": float("weight" not in method)}
-        for task in ("mini-math", "mini-code")
-        for method in METHODS
-        for i in range(10)
-    ]
-    return synthetic(*rows, **shared)
 
 
 def metrics() -> pd.DataFrame:

@@ -5,35 +5,19 @@ import json
 import random
 import re
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from specbench.analysis.trace import (
-    AGREED,
-    BONUS,
-    CORRECTION,
-    END,
-    MISMATCH,
-    REJECTED,
-    TARGET,
-    Token,
-    Trace,
-    Unreadable,
-    find_sample,
-    pieces,
-    run_decoder,
-    show,
-    tokens,
-    trace,
-    visible,
-)
+from specbench.analysis import trace as traces
 from specbench.engine.pairs import get_pair
 from specbench.errors import UsageError
 from specbench.runs.run import read_run
 
 from ..synthetic import RECORD, sample_record
+from ..told import refusals
 
 Round = tuple[str, str, str]
 
@@ -100,29 +84,23 @@ FAILED = made(TEXT, status="error", error="no memory")
     ],
 )
 def test_a_sample_is_found(records, asked, name, values):
-    record, label = find_sample(records, "a", **asked)
+    record, label = traces.find_sample(records, "a", **asked)
     assert label == name
     assert vars(record).items() >= values.items()
 
 
-@pytest.mark.parametrize(
-    ("records", "asked", "place"),
-    [
-        (TASKS, {}, "--task from `sums`, `code`"),
-        (TASKS, {"task": "sums"}, "from `sd`, `static w=0.4`, `static w=0.8`"),
-        (TASKS, {"task": "sums", "method": "static"}, "from `static w=0.4`, `static w=0.8`"),
-        (TASKS, {"task": "sum"}, "did you mean `sums`?"),
-        (TASKS, {"task": "sums", "method": "ds"}, "--method of this sample `ds`"),
-        (LENGTHS, {"method": "sd"}, "from `sd N=3`, `sd N=7`"),
-        ([made(TEXT), FAILED], {}, "no memory"),
-        (TURNS, {"method": "sd"}, "from `sd turn 1`, `sd turn 2`"),
-        ([made(TEXT, sample_id="b")], {}, "no sample `a`"),
-    ],
-)
-def test_choices_are_named(records, asked, place):
-    with pytest.raises(UsageError) as error:
-        find_sample(records, "a", **asked)
-    assert place in str(error.value)
+def test_choices_are_named(stored):
+    refused: list[tuple[list[Any], dict[str, str]]] = [
+        *((TASKS, {"task": "sums", "method": name}) for name in ("static", "ds")),
+        *((TASKS, asked) for asked in ({}, {"task": "sums"}, {"task": "sum"})),
+        *((records, {"method": "sd"}) for records in (LENGTHS, TURNS)),
+        *((records, {}) for records in ([made(TEXT), FAILED], [made(TEXT, sample_id="b")])),
+    ]
+    stored(
+        refusals(
+            *(partial(traces.find_sample, records, "a", **asked) for records, asked in refused)
+        )
+    )
 
 
 def test_a_sample_worth_seeing_is_chosen():
@@ -131,10 +109,10 @@ def test_a_sample_worth_seeing_is_chosen():
     learned = made(("aBc", "x", "d"), ("a", "x", "b"), method="diversed", weight=0.5, head="h")
     shy = made(("abc", "x", "d"), method="diversed", weight=0.5, head="h", sample_id="b")
     records = [shy, everything, relaxed, learned]
-    assert find_sample(records)[0] is learned
-    assert find_sample([everything, relaxed])[0] is relaxed
-    assert find_sample([everything])[0] is everything
-    assert find_sample(records, method="static w=0")[0] is everything
+    assert traces.find_sample(records)[0] is learned
+    assert traces.find_sample([everything, relaxed])[0] is relaxed
+    assert traces.find_sample([everything])[0] is everything
+    assert traces.find_sample(records, method="static w=0")[0] is everything
 
 
 @pytest.mark.parametrize(
@@ -143,37 +121,33 @@ def test_a_sample_worth_seeing_is_chosen():
         {"pair": {"name": "mini", "target": "/another/place/specbench/pairs/mini/target"}},
         {"pair": {"name": "mini+other", "target": "specbench/pairs/mini/target", "draft": "o"}},
         {"pair": {"name": "mine", "target": MINI, "draft": "o", "target_revision": None}},
-        {
-            "pair": {"name": "llama", "target": "a/b", "draft": "c/d"},
-            "loading": {"load_format": "dummy", "device": "cpu"},
-        },
+        {"pair": {"target": "a/b", "draft": "c/d"}, "loading": {"load_format": "dummy"}},
     ],
 )
 def test_the_tokenizer_of_a_run_is_found(tmp_path, monkeypatch, config):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps(config))
-    assert run_decoder(read_run(tmp_path))([900, 897]) == " Step one"
+    assert traces.run_decoder(read_run(tmp_path))([900, 897]) == " Step one"
 
 
-def test_a_run_without_a_pair_is_refused(tmp_path):
-    with pytest.raises(UsageError, match="is not a run"):
-        run_decoder(read_run(tmp_path))
+def test_a_run_without_a_pair_is_refused(tmp_path, stored):
+    refused = refusals(lambda: traces.run_decoder(read_run(tmp_path)))
     nowhere = {"pair": {"target": "./nowhere", "draft": "d"}}
     for text in ("{}", "[]", "{", json.dumps(nowhere)):
         (tmp_path / "config.json").write_text(text)
-        with pytest.raises(UsageError):
-            run_decoder(read_run(tmp_path))
+        refused += refusals(lambda: traces.run_decoder(read_run(tmp_path)))
+    stored(refused)
 
 
 def test_a_round_is_its_accepted_drafts_and_one_token_of_the_target():
-    marked = tokens(made(("aB", "x", "c"), ("defgh", "", "i"), weight=0.3))
+    marked = traces.tokens(made(("aB", "x", "c"), ("defgh", "", "i"), weight=0.3))
     assert [(chr(t.id or 0), t.kind, t.round) for t in marked] == [
-        ("a", AGREED, 1),
-        ("B", MISMATCH, 1),
-        ("x", REJECTED, 1),
-        ("c", CORRECTION, 1),
-        *((letter, AGREED, 2) for letter in "defgh"),
-        ("i", BONUS, 2),
+        ("a", traces.AGREED, 1),
+        ("B", traces.MISMATCH, 1),
+        ("x", traces.REJECTED, 1),
+        ("c", traces.CORRECTION, 1),
+        *((letter, traces.AGREED, 2) for letter in "defgh"),
+        ("i", traces.BONUS, 2),
     ]
     # A correction has the position of the rejected draft; a bonus token has no judged position.
     assert [t.weight for t in marked[:4]] == pytest.approx([0.3, 0.4, 0.5, 0.5])
@@ -182,15 +156,18 @@ def test_a_round_is_its_accepted_drafts_and_one_token_of_the_target():
 
 
 def test_the_end_token_has_no_id():
-    *_, rejected, end = tokens(made(("ab", "x", "$"), end=True))
-    assert [(t.id, t.kind) for t in (rejected, end)] == [(ord("x"), REJECTED), (None, CORRECTION)]
-    by_the_draft = tokens(made(("ab$", "", ""), end=True))
-    assert by_the_draft[-1][:2] == (None, AGREED)
-    assert [piece.text for piece in pieces(by_the_draft, decode)] == ["a", "b", END]
+    *_, rejected, end = traces.tokens(made(("ab", "x", "$"), end=True))
+    assert [(t.id, t.kind) for t in (rejected, end)] == [
+        (ord("x"), traces.REJECTED),
+        (None, traces.CORRECTION),
+    ]
+    by_the_draft = traces.tokens(made(("ab$", "", ""), end=True))
+    assert by_the_draft[-1][:2] == (None, traces.AGREED)
+    assert [piece.text for piece in traces.pieces(by_the_draft, decode)] == ["a", "b", traces.END]
 
 
 def test_autoregressive_tokens_are_target_tokens():
-    assert {t.kind for t in tokens(made(("", "", "a"), ("", "", "b")))} == {TARGET}
+    assert {t.kind for t in traces.tokens(made(("", "", "a"), ("", "", "b")))} == {traces.TARGET}
 
 
 def test_rounds_that_do_not_match_the_text_are_refused():
@@ -198,31 +175,31 @@ def test_rounds_that_do_not_match_the_text_are_refused():
         record = made(("ab", "x", "c"))
         setattr(record.per_round, name, None)
         with pytest.raises(UsageError, match=f"per_round.{name}.*run again"):
-            tokens(record)
+            traces.tokens(record)
     torn = [made(("ab", "x", "c"), ("de", "x", "f")) for _ in range(3)]
     del torn[0].token_ids[3:]
     torn[1].per_round.agreed[0].pop()
     torn[2].per_round.rejected.pop()
     for record in torn:
-        with pytest.raises(Unreadable):
-            tokens(record)
+        with pytest.raises(traces.Unreadable):
+            traces.tokens(record)
 
 
 def test_tokens_that_share_a_character_are_one_piece():
     euro = "€".encode()
     marked = [
-        Token(ord("a"), AGREED, 1),
-        Token(euro[0], MISMATCH, 1, weight=0.1),
-        Token(euro[1], TARGET, 1),
-        Token(ord("x"), REJECTED, 2),
-        Token(euro[2], CORRECTION, 2, weight=0.3),
+        traces.Token(ord("a"), traces.AGREED, 1),
+        traces.Token(euro[0], traces.MISMATCH, 1, weight=0.1),
+        traces.Token(euro[1], traces.TARGET, 1),
+        traces.Token(ord("x"), traces.REJECTED, 2),
+        traces.Token(euro[2], traces.CORRECTION, 2, weight=0.3),
     ]
-    text_pieces = list(pieces(marked, decode))
+    text_pieces = list(traces.pieces(marked, decode))
     # A token rejected within a character comes before it, with the character's first bytes.
     assert [(p.text, p.kind) for p in text_pieces] == [
-        ("a", AGREED),
-        ("\ufffdx", REJECTED),
-        ("€", MISMATCH),
+        ("a", traces.AGREED),
+        ("\ufffdx", traces.REJECTED),
+        ("€", traces.MISMATCH),
     ]
     assert (text_pieces[2].round, text_pieces[2].weight) == (2, 0.3)
 
@@ -234,13 +211,13 @@ def test_pieces_add_up_to_the_text():
         marked = []
         for byte in text[: draw.randint(1, len(text))]:
             if draw.random() < 0.3:
-                marked.append(Token(draw.randrange(256), REJECTED, 1))
-            marked.append(Token(byte, draw.choice([AGREED, MISMATCH]), 1))
-        ids = [t.id for t in marked if t.kind != REJECTED and t.id is not None]
-        text_pieces = list(pieces(marked, decode))
-        assert "".join(p.text for p in text_pieces if p.kind != REJECTED) == decode(ids)
-        assert sum(p.kind == REJECTED for p in text_pieces) == sum(
-            t.kind == REJECTED for t in marked
+                marked.append(traces.Token(draw.randrange(256), traces.REJECTED, 1))
+            marked.append(traces.Token(byte, draw.choice([traces.AGREED, traces.MISMATCH]), 1))
+        ids = [t.id for t in marked if t.kind != traces.REJECTED and t.id is not None]
+        text_pieces = list(traces.pieces(marked, decode))
+        assert "".join(p.text for p in text_pieces if p.kind != traces.REJECTED) == decode(ids)
+        assert sum(p.kind == traces.REJECTED for p in text_pieces) == sum(
+            t.kind == traces.REJECTED for t in marked
         )
 
 
@@ -250,25 +227,27 @@ def test_a_tokenizer_that_drops_the_first_space():
     def like_sentencepiece(ids):
         return "".join(words[i] for i in ids).removeprefix(" ")
 
-    kinds = enumerate((AGREED, REJECTED, CORRECTION, AGREED))
-    text_pieces = pieces([Token(number, kind, 1) for number, kind in kinds], like_sentencepiece)
+    kinds = enumerate((traces.AGREED, traces.REJECTED, traces.CORRECTION, traces.AGREED))
+    text_pieces = traces.pieces(
+        [traces.Token(number, kind, 1) for number, kind in kinds], like_sentencepiece
+    )
     assert [piece.text for piece in text_pieces] == ["the", " cat", " sat", "s"]
 
 
 def test_control_characters_are_shown_as_symbols():
-    assert visible("a\x1b[31m\x07\x9b\tb\n") == "a␛[31m␇␡\tb\n"
-    assert visible("a\nb", marked=True) == "a↵\nb"
-    assert visible("a\nb", rejected=True) == "a↵b"
+    assert traces.visible("a\x1b[31m\x07\x9b\tb\n") == "a␛[31m␇␡\tb\n"
+    assert traces.visible("a\nb", marked=True) == "a↵\nb"
+    assert traces.visible("a\nb", rejected=True) == "a↵b"
 
 
 ROUNDS: list[Round] = [("aB\n", "x", "c"), ("d$", "", "")]
 
 
-def seen(traced: Trace, colours: str | None) -> str:
+def seen(traced: traces.Trace, colours: str | None) -> str:
     out = io.StringIO()
     # A width larger than any line, and without NO_COLOR from the environment.
     terminal: dict[str, Any] = {"force_terminal": bool(colours), "color_system": colours}
-    show(traced, Console(file=out, width=200, no_color=False, **terminal))
+    traces.show(traced, Console(file=out, width=200, no_color=False, **terminal))
     return out.getvalue()
 
 
@@ -278,27 +257,18 @@ def styles(text: str, output: str) -> set[str]:
     return set(codes.split(";"))
 
 
-def test_without_colours_marks_are_printed():
-    traced = trace(made(*ROUNDS, end=True), "sd", decode)
-    head, facts, legend, _, first, second = seen(traced, None).splitlines()
-    assert head == "sums, a: sd, N = 5"
-    assert facts == (
-        "6 tokens in 2 rounds; 5 of 10 drafts accepted (50.0 %); 1 of them mismatches; "
-        "accuracy 100.0"
-    )
-    assert legend == "agreed  {~mismatch~}  [-rejected-]  {+correction+}"
-    assert (first, second) == ("a{~B~}", "[-x-]{+c+}d⟨end⟩")
+def test_without_colours_marks_are_printed(stored):
+    stored(seen(traces.trace(made(*ROUNDS, end=True), "sd", decode), None))
 
 
-def test_the_prompt_precedes_the_text_and_a_long_one_is_shortened():
-    output = seen(trace(made(*ROUNDS), "sd", decode, "Why\x1b?\n"), None)
-    assert "\n\nprompt: Why␛?\n\na{~B~}" in output
-    long = seen(trace(made(*ROUNDS), "sd", decode, 3000 * "a" + "end"), None)
-    assert "[... 1,003 characters ...]" in long and "aend\n\na{~B~}" in long
+def test_the_prompt_precedes_the_text_and_a_long_one_is_shortened(stored):
+    long = 3000 * "a" + "end"
+    prompts = ("Why\x1b?\n", long)
+    stored(*(seen(traces.trace(made(*ROUNDS), "sd", decode, prompt), None) for prompt in prompts))
 
 
 def test_in_colours_each_kind_has_its_own_style():
-    body = seen(trace(made(*ROUNDS), "sd", decode), "standard").split("\n\n")[1]
+    body = seen(traces.trace(made(*ROUNDS), "sd", decode), "standard").split("\n\n")[1]
     assert body.startswith("a\x1b")
     assert styles("B", body) == {"4", "32"}  # green, underlined
     assert styles("x", body) == {"9", "31"}  # red, struck through
@@ -306,25 +276,23 @@ def test_in_colours_each_kind_has_its_own_style():
 
 
 def test_a_weight_is_a_shade():
-    output = seen(trace(made(("ab", "x", "c"), weight=0.0), "static", decode), "truecolor")
+    output = seen(traces.trace(made(("ab", "x", "c"), weight=0.0), "static", decode), "truecolor")
     legend, body = output.split("\n\n")
     assert "mean w 0.00" in legend
     paler, deeper = (int(re.findall(rf"48;2;(\d+);\d+;\d+m{letter}", body)[0]) for letter in "ab")
     assert paler > deeper
     # The rejected draft and its correction have the same weight.
     assert len(set(re.findall(r"48;2;(\d+);\d+;\d+m[xc]", body))) == 1
-    assert "48;2" not in seen(trace(made(("ab", "x", "c")), "sd", decode), "truecolor")
+    assert "48;2" not in seen(traces.trace(made(("ab", "x", "c")), "sd", decode), "truecolor")
 
 
-def test_autoregressive_needs_no_marks():
+def test_autoregressive_needs_no_marks(stored):
     record = made(("", "", "a"), ("", "", "b"), method="autoregressive", draft_length=0)
-    output = seen(trace(record, "autoregressive", decode), None)
-    assert "sums, a: autoregressive\n2 tokens in 2 rounds" in output
-    assert output.endswith("drawn from the target\n\nab\n")
+    stored(seen(traces.trace(record, "autoregressive", decode), None))
 
 
 @pytest.mark.parametrize("colours", [None, "truecolor"])
 def test_a_text_cannot_control_the_terminal(colours):
-    output = seen(trace(made(("\x1b]0;owned\x07", "\x1b", "c")), "sd", decode), colours)
+    output = seen(traces.trace(made(("\x1b]0;owned\x07", "\x1b", "c")), "sd", decode), colours)
     assert "\x1b]" not in output
     assert "␛" in output

@@ -166,3 +166,4 @@ def test_heads_of_one_recipe_are_judged_by_their_mean(make):
     assert mean[QUALITY_LESS] == pytest.approx(heads[QUALITY_LESS].mean())
     assert mean[f"{QUALITY_LESS}_low"] < heads[QUALITY_LESS].mean() < mean[f"{QUALITY_LESS}_high"]
     assert mean["n"] == 200 and isinstance(mean["verdict"], str)
+    assert (mean["seeds"], set(heads["seeds"])) == (3, {1})

@@ -48,7 +48,7 @@ def test_without_a_command_three_ways_to_start_are_named(cli):
     assert (result.code, result.err) == (0, "")
     assert re.findall(r"^  specbench (\S+)", result.out, re.MULTILINE) == ["run", "decide", "run"]
     decided = next(line for line in result.out.splitlines() if " decide " in line)
-    assert cli(*decided.split()[1:]).out.startswith("Speculate at every batch size")
+    assert cli(*decided.split()[1:]).out.startswith("Speculate at batch 1 to 16")
     assert cli("--version").out == f"specbench {specbench.__version__}\n"
 
 
@@ -97,16 +97,12 @@ def test_the_shell_completes_names(cli, monkeypatch, typed, expected):
     assert set(cli().out.split()) == expected
 
 
-def test_errors_contain_no_control_characters(cli):
-    result = cli("table", "no\x1b]0;owned\x07\u202efolder", code=2)
-    assert "no�]0;owned��folder" in result.err
-    result = cli("\x1b[2Jrun")
-    assert result.code == 2 and "\x1b" not in result.err
-
-
-def test_notes_contain_no_control_characters(capsys):
+def test_errors_and_notes_contain_no_control_characters(cli, capsys):
     from specbench.cli.output import next_step, note
 
+    result = cli("table", "no\x1b]0;owned\x07\u202efolder", code=2)
+    assert "no�]0;owned��folder" in result.err
+    assert "\x1b" not in cli("\x1b[2Jrun", code=2).err
     note("a\x1b[31m hf_AbCdEfGhIjKl", "b\nnote: c")
     next_step("\x9b2J")
     assert capsys.readouterr().err == "note: a�[31m hf_***\nnote: b note: c\nnext: �2J\n"

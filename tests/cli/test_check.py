@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from specbench.cli import check as command
 from specbench.decoding import drafting
@@ -180,17 +179,10 @@ def test_without_power_a_verdict_is_weak(cli, monkeypatch):
     assert "weak: the negative control passed too" in result.out
 
 
-def test_a_greedy_draft_against_a_soft_q(cli, monkeypatch):
-    right = drafting.draft_token
-
-    def likeliest(*args):
-        drafts = right(*args)
-        return drafts._replace(x=drafts.q.argmax(-1))
-
-    monkeypatch.setattr(drafting, "draft_token", likeliest)
-    failed, _ = failures(cli)
-    assert "drafts" in failed
-    assert not failed & {"acceptance", "corrections", "bonus tokens", "probabilities", EQUAL}
+def greedy_draft(right, *args):
+    """Against a soft q."""
+    drafts = right(*args)
+    return drafts._replace(x=drafts.q.argmax(-1))
 
 
 @pytest.mark.usefixtures("both_samplings")
@@ -223,84 +215,66 @@ def test_a_residual_that_is_not_renormalised(cli, monkeypatch):
     assert re.search(r"`residual` of draft .* sums to 0\.\d+, not to 1", result.err)
 
 
-def test_a_head_that_sees_the_drafted_token(cli, monkeypatch):
-    right = rounds.verify
-
-    def one_too_far(rule, state, drafts, output, *more):
-        shifted = output._replace(hidden=output.hidden.roll(-1, 1))
-        return right(rule, state, drafts, shifted, *more)
-
-    monkeypatch.setattr(rounds, "verify", one_too_far)
-    failed, out = failures(cli, "sd,diversed")
-    assert "FAILED sd" not in out  # no other method reads hidden states
-    assert "weights" in failed
-    assert not failed & {"drafts", "bonus tokens", PLAIN, EQUAL}
+def one_too_far(right, rule, state, drafts, output, *more):
+    """Show the drafted token to the head."""
+    shifted = output._replace(hidden=output.hidden.roll(-1, 1))
+    return right(rule, state, drafts, shifted, *more)
 
 
-def test_a_bonus_token_from_q(cli, monkeypatch):
-    right = rounds.verify
-
-    def generous(rule, state, drafts, output, *more):
-        p = torch.cat((output.p[:, :-1], drafts.q[:, -1:]), 1)
-        return right(rule, state, drafts, output._replace(p=p), *more)
-
-    monkeypatch.setattr(rounds, "verify", generous)
-    failed, _ = failures(cli)
-    assert "bonus tokens" in failed
-    assert not failed & {"drafts", "acceptance", "corrections", "probabilities", PLAIN}
+def bonus_from_q(right, rule, state, drafts, output, *more):
+    p = torch.cat((output.p[:, :-1], drafts.q[:, -1:]), 1)
+    return right(rule, state, drafts, output._replace(p=p), *more)
 
 
-def reads_one_slot_late(monkeypatch: Patch) -> None:
+def reads_one_slot_late(right, target, state, *args):
     """Write the target's tokens one slot too far, so that it sees a slot that was never written."""
-    right = rounds.target_forward
-
-    def late(target: Any, state: Any, *args: Any) -> rounds.TargetOutput:
-        later = state._replace(length=state.length + 1, kv_length=state.kv_length + 1)
-        return right(target, later, *args)
-
-    monkeypatch.setattr(rounds, "target_forward", late)
+    later = state._replace(length=state.length + 1, kv_length=state.kv_length + 1)
+    return right(target, later, *args)
 
 
-def sees_one_slot_more(monkeypatch: Patch) -> None:
+def sees_one_slot_more(right, *args):
     """Let a token see the slot after its own, which may contain a rejected draft."""
-    right, forward = attention.visible, Runner.forward
-
-    def further(*args: Any) -> Tensor:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(attention, "visible", lambda at, *others: right(at + 1, *others))
-            return forward(*args)
-
-    monkeypatch.setattr(Runner, "forward", further)
+    visible = attention.visible
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attention, "visible", lambda at, *others: visible(at + 1, *others))
+        return right(*args)
 
 
-def skips_the_last_accepted_draft(monkeypatch: Patch) -> None:
+def skips_the_last_accepted_draft(right, draft, state, *args):
     """After a round without rejection, let the draft model skip the last draft."""
-    right = drafting.draft_token
-
-    def skipping(draft: Any, state: Any, *args: Any) -> drafting.Drafts:
-        return right(draft, state._replace(last=state.last[:, -1:]), *args)
-
-    monkeypatch.setattr(drafting, "draft_token", skipping)
+    return right(draft, state._replace(last=state.last[:, -1:]), *args)
 
 
-@pytest.mark.parametrize(
-    ("plant", "shown", "unharmed"),
-    [
-        (reads_one_slot_late, {PLAIN, "probabilities"}, set()),
-        (sees_one_slot_more, {EQUAL, "probabilities"}, {PLAIN}),
-        (
-            skips_the_last_accepted_draft,
-            {"probabilities"},
-            {PLAIN, EQUAL, "tokens", "bonus tokens"},
-        ),
-    ],
-)
-def test_a_cache_that_is_off_by_one(cli, monkeypatch, plant, shown, unharmed):
-    plant(monkeypatch)
-    failed, out = failures(cli)
-    assert shown <= failed
-    assert not failed & unharmed
-    assert "positions, cache slots" in out
+# Where each fault is planted, comparisons that it fails, and such that it does not.
+FAULTS: dict[Callable[..., Any], tuple[Any, str, set[str], set[str]]] = {
+    greedy_draft: (
+        *(drafting, "draft_token", {"drafts"}),
+        {"acceptance", "corrections", "bonus tokens", "probabilities", EQUAL},
+    ),
+    one_too_far: (rounds, "verify", {"weights"}, {"drafts", "bonus tokens", PLAIN, EQUAL}),
+    bonus_from_q: (
+        *(rounds, "verify", {"bonus tokens"}),
+        {"drafts", "acceptance", "corrections", "probabilities", PLAIN},
+    ),
+    reads_one_slot_late: (rounds, "target_forward", {PLAIN, "probabilities"}, set()),
+    sees_one_slot_more: (Runner, "forward", {EQUAL, "probabilities"}, {PLAIN}),
+    skips_the_last_accepted_draft: (
+        *(drafting, "draft_token", {"probabilities"}),
+        {PLAIN, EQUAL, "tokens", "bonus tokens"},
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_named(cli, monkeypatch, fault):
+    module, name, harmed, unharmed = FAULTS[fault]
+    right = getattr(module, name)
+    monkeypatch.setattr(module, name, lambda *args: fault(right, *args))
+    failed, out = failures(cli, "sd,diversed" if fault is one_too_far else "sd")
+    assert harmed <= failed and not failed & unharmed
+    if fault is one_too_far:
+        assert "FAILED sd" not in out  # no other method reads hidden states
+    assert "positions, cache slots" in out or "probabilities" not in harmed
 
 
 USER_RULES = """

@@ -11,18 +11,10 @@ from specbench.runs.tables import dictionary
 from specbench.tasks.metrics import METRICS
 
 
-def test_columns_of_every_table_are_explained(cli):
+def test_columns_of_every_table_are_explained(cli, stored):
     rows = json.loads(cli("list", "columns", "--json").out)
     assert len(rows) == len(dictionary())
-    (rate,) = [row for row in rows if row["name"] == "draft_seconds" and "samples" in row["tables"]]
-    assert rate == {
-        "tables": ["samples"],
-        "name": "draft_seconds",
-        "type": "number",
-        "unit": "s",
-        "meaning": "part of it spent on drafting",
-        "blank": "not recorded",
-    }
+    stored(*(row for row in rows if row["name"] == "draft_seconds" and "samples" in row["tables"]))
     printed = cli("list", "columns").out
     assert all(f"{row['name']} " in printed for row in rows)
     lines = printed.splitlines()
@@ -44,25 +36,10 @@ def test_heads_are_listed_by_the_names_that_every_command_takes(cli):
     assert [row["head"] for row in rows] == [*bundled_heads()]
     printed = cli("list", "heads").out
     assert all(f"{row['head']} " in printed and row["description"] for row in rows)
-    planned = cli(
-        "run",
-        "--dry-run",
-        "-m",
-        "diversed",
-        "--pair",
-        "python",
-        "-t",
-        "python-block",
-        "--head",
-        "python/python-line,python-line",
-        "-n",
-        "3",
-    )
-    assert planned.code == 0 and "python/python-line (" in planned.err
-    served = cli(
-        "serve", "--dry-run", "--pair", "python", "-m", "diversed", "--head", "python/python-line"
-    )
-    assert "diversed:head=python/python-line" in served.out
+    how = "--pair python -m diversed --head python/python-line"
+    planned = cli(*f"run --dry-run -t python-block -n 3 {how},python-line".split(), code=0)
+    assert "python/python-line (" in planned.err
+    assert "diversed:head=python/python-line" in cli("serve", "--dry-run", *how.split()).out
 
 
 @pytest.mark.parametrize("kind", ["metrics", "figures"])

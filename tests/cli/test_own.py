@@ -60,12 +60,8 @@ def test_the_page_leads_from_nothing_to_a_figure(cli):
     assert ",length_ratio,0." in (run / "summary.csv").read_text()
 
     Path("my_rules.py").unlink()
-    for line in (
-        "table",
-        "report",
-        "table --format csv",
-        "trace --sample test-0 -m 'geometric share=0.2'",
-    ):
+    traced = "trace --sample test-0 -m 'geometric share=0.2'"
+    for line in ("table", "report", "table --format csv", traced):
         command, *rest = shlex.split(line)
         cli(command, str(run), *rest, code=0)
     table = cli("table", str(run), "-m", "geometric").out

@@ -10,15 +10,9 @@ import pytest
 from .conftest import Cli
 from .made import rows
 
+PENS = "Tom has {} pens and then buys 7 boxes of pens. How many?"
 QUESTIONS = [
-    *(
-        {
-            "question_id": n,
-            "category": "math",
-            "turns": [f"Tom has {n} pens and then buys 7 boxes of pens. How many?"],
-        }
-        for n in range(3, 6)
-    ),
+    *({"question_id": n, "category": "math", "turns": [PENS.format(n)]} for n in range(3, 6)),
     {"question_id": 81, "category": "talk", "turns": ["Ann has 5 apples.", "And 4 more?"]},
 ]
 EXACT = "autoregressive,sd,static --set weight=0,1 --temperature 0 --draft-length 3"

@@ -102,35 +102,24 @@ def test_many_runs_have_no_verdicts_beside_them(cli, run, monkeypatch):
     assert "- sd" not in shown.out and "no verdicts beside more than 0 runs" in shown.err
 
 
-def test_notes_on_runs(cli, run):
-    config: dict[str, Any] = {
-        "samples_planned": 9,
-        "tasks": [],
-        "progress": {"state": "interrupted", "samples": 3},
-        "loading": {"load_format": "dummy"},
-    }
+def test_notes_on_runs(cli, run, stored):
+    config: dict[str, Any] = {"samples_planned": 9, "tasks": []}
+    config |= {"progress": {"state": "interrupted", "samples": 3}}
+    config |= {"loading": {"load_format": "dummy"}}
     (run / "config.json").write_text(json.dumps(config))
-    assert cli("table", str(run)).err.count("note: ") == 1
-    said = cli("table", "--paper").err
-    assert "is incomplete: interrupted, 3 of 9 samples" in said
-    assert "has random weights (--load-format dummy): not comparable to the paper" in said
+    stored(cli("table", str(run)).err, cli("table", "--paper").err)
 
 
 @pytest.mark.parametrize("format", ["text", "csv"])
-def test_published_numbers_are_shown_or_their_absence_explained(cli, run, format):
+def test_published_numbers_are_shown_or_their_absence_explained(cli, run, format, stored):
+    """The paper's own table stands below, under a title that says that it is another setting."""
     shown = cli("table", str(run), "--paper", "--format", format)
-    said = shown.err if format == "csv" else shown.out
-    line = "The paper has no numbers for this setting: its pairs are llama, qwen3, gemma3"
-    assert said.count(line) == 1
-    assert (shown.err == "") == (format == "text")
-    # The paper's own table stands below, under a title that says that it is another setting.
-    block = "Published in arXiv 2604.07622: other pairs and tasks than those of this run"
-    assert shown.out.count(block) == (format == "text")
+    stored(shown.out if format == "text" else "", shown.err)
     for name in ("samples.csv", "summary.csv"):
         text = (run / name).read_text()
         (run / name).write_text(text.replace("mini-math", "gsm8k").replace("mini", "llama"))
     assert printed(cli("table", "--paper", "--format", "csv"))["published"].any()
-    assert block not in cli("table", "--paper").out
+    assert "Published in arXiv" not in cli("table", "--paper").out
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex")
@@ -151,51 +140,24 @@ def without_sd(text: str) -> list[str]:
     return re.sub(r"(?ms)^sd: .*?[.)]\n", "", text).splitlines()
 
 
-def test_the_newest_run_is_compared_in_every_way(cli, run):
-    short = cli("compare", "--sentences")
-    table, _, sentences = short.out.partition("mini-math on mini, T = 1, n = 30\n")
+def test_the_newest_run_is_compared_in_every_way(cli, run, stored):
+    short = cli("compare", "--sentences", code=0)
+    result = cli("compare", str(run), "--at", "all", "--sentences", code=0)
+    stored(short.out, short.err, result.out, result.err)
+    table = short.out.partition("mini-math on mini, T = 1, n = 30\n")[0]
     assert cli("compare").out == table.removesuffix("\n")
-    line = next(line for line in table.splitlines() if line.startswith("diversed"))
-    shown = r"diversed +\d +((faster|slower); quality open|open|[\d.]+ points (worse|better))"
-    assert re.match(shown, line)
-    lines = sentences.splitlines()
     named = cli("compare", "-m", "autoregressive,sd,diversed", "--sentences").out
     assert without_sd(named) == without_sd(short.out)
-    assert lines[0].startswith("sd: faster than no speculation")
-    assert lines[1].startswith("diversed: faster than no speculation (")
-    assert len(short.out.splitlines()) < 24
-    assert "note: no run was given, so this is the newest, results/one\n" in short.err
-    result = cli("compare", str(run), "--at", "all", "--sentences")
-    assert (short.code, result.code) == (0, 0)
-    notes = result.err.splitlines()
-    texts = ("far apart", "no control", "pooled over sd and autoregressive")
-    assert [sum(text in note for note in notes) for text in texts] == [1, 1, 1] == [1] * len(notes)
-    assert result.out.endswith(sentences)
-    titles = [
-        line for line in result.out.splitlines() if ": mini-math on mini, T = 1, n = 30" in line
-    ]
-    assert [title.strip().partition(":")[0] for title in titles] == [
-        "Against sd and no speculation, each at its own quality",
-        "At equal acceptance",
-        "At equal time",
-        "At equal quality",
-    ]
-    assert "…" not in result.out  # no cell is truncated
     table = printed(cli("compare", "--at", "quality", "--format", "csv"))
     assert tuple(table.columns) == COMPARISON
     assert set(table["at"]) == {"quality", "own quality"}
 
 
-def test_what_a_comparison_lacks_is_noted_once(cli, tmp_path):
+def test_what_a_comparison_lacks_is_noted_once(cli, tmp_path, stored):
     points = [point for point in POINTS if point[0] in ("sd", "diversed") and point[2] == 5]
     write_run(tmp_path / "bare", points)
     result = cli("compare", "bare", "--at", "all", "--sentences", code=0)
-    notes = result.err.splitlines()
-    assert len(notes) == 2
-    assert sum("two static weights or more" in line for line in notes) == 1
-    assert sum("--draft-length 3,5,7" in line for line in notes) == 1
-    assert "Against sd, each at its own quality" in result.out
-    assert "At equal quality" not in result.out
+    stored(result.out, result.err)
 
 
 def environment(folder: Path, day: str = "2026-01-01", model: str = "x") -> None:
@@ -213,17 +175,13 @@ def environment(folder: Path, day: str = "2026-01-01", model: str = "x") -> None
     ],
 )
 def test_two_runs_are_paired_and_timed_only_on_one_machine_and_day(
-    cli, run, changes, options, timed
+    cli, run, changes, options, timed, stored
 ):
     other = write_run(run.with_name("two"))
     environment(run)
     environment(other, **changes)
     shown = cli("compare", str(run), str(other), "-m", "diversed", "--sentences", *options, code=0)
-    assert ("s/sample, A" in shown.out or "A's s/sample" in shown.out) == timed
-    assert ("--times" in shown.err) != timed
-    facts, paired = shown.out.split("\n\n")[:2]
-    assert "environment.git.commit  one" in facts and "B: results/two" in facts
-    assert [line.split()[0] for line in paired.splitlines()[4:]] == ["diversed"] * 2
+    stored(shown.out, shown.err)
     table = printed(cli("compare", str(run), str(other), "--format", "csv", *options))
     rows = table[table["at"] == "two runs"]
     assert set(rows["method"]) == {point[0] for point in POINTS}
@@ -281,14 +239,10 @@ def test_json_of_a_run_has_its_folder_its_cells_and_its_verdicts(cli, engine):
 
 
 @pytest.mark.parametrize("form", ["text", "markdown", "latex"])
-def test_methods_are_compared_with_one_within_a_margin(cli, run, form):
+def test_methods_are_compared_with_one_within_a_margin(cli, run, form, stored):
     options = "--margin 2 --draft-length 5 --sentences"
     line = ("compare", str(run), "--against", "static w=0", *options.split())
-    shown = cli(*line, "-m", "diversed", "--format", form, code=0)
-    sentence = "diversed: 1.0"
-    start = {"text": "", "markdown": "- ", "latex": "% "}[form]
-    assert f"\n{start}{sentence}" in shown.out
-    assert "static w=0" in shown.out and "autoregressive" not in shown.out
+    stored(cli(*line, "-m", "diversed", "--format", form, code=0).out)
     rows = strict(cli(*line, "--json").out)
     assert [row["method"] for row in rows] == ["static", "autoregressive", "sd", "diversed"]
     assert "within 2 points" in rows[-1]["sentence"] and rows[0]["sentence"] is None

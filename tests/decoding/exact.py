@@ -62,9 +62,8 @@ class Enumeration(NamedTuple):
             length: Tokens to enumerate.
             bonus: Source of the token after n accepted drafts, p or (wrongly) q.
         """
-        states: dict[tuple[Tokens, int], float] = {
-            ((), 0): 1.0
-        }  # (tokens, drafts accepted in this round) -> probability
+        # (tokens, drafts accepted in this round) -> probability
+        states: dict[tuple[Tokens, int], float] = {((), 0): 1.0}
         for _ in range(length):
             following: dict[tuple[Tokens, int], float] = defaultdict(float)
             for (tokens, accepted), mass in states.items():

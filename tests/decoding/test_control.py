@@ -63,16 +63,12 @@ def test_the_rule_by_hand():
 
 
 def test_every_round_length_is_warmed_up():
-    pair = tiny_pair("llama")
+    def lengths(control):
+        text = run(tiny_pair("llama"), random_prompt(5), sd, draft_length=3, control=control)
+        return {record.proposed for record in text.rounds[:-1]}
+
     rehearsed = warmup_lengths(adaptive(0.3), 3, static=True)
-    lengths = [
-        {
-            r.proposed
-            for r in run(pair, random_prompt(5), sd, draft_length=3, control=each).rounds[:-1]
-        }
-        for each in rehearsed
-    ]
-    assert lengths == [{1}, {2}, {3}]
+    assert [lengths(control) for control in rehearsed] == [{1}, {2}, {3}]
     assert warmup_lengths(adaptive(0.3), 3, static=False) == []
     assert warmup_lengths(None, 3, static=True) == []
 

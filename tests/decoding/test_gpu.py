@@ -26,10 +26,7 @@ from specbench.validation.texts import Context
 from .helpers import GREEDY, generate, require_equal_up_to_ties, run, run_all, said
 from .test_rows import rules
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
+pytestmark = pytest.mark.gpu
 ENGINES = (EAGER, GRAPH, COMPILE)
 
 

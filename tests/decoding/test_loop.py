@@ -71,13 +71,11 @@ def test_an_end_token_inside_an_accepted_block_ends_all_counts():
         assert len(record.expected) == record.proposed
 
 
-def test_rejecting_everything_and_replacing_greedily_is_autoregressive():
+def test_rejecting_everything_is_autoregressive_and_accepting_everything_emits_the_draft():
+    """With greedy replacements, and with a bonus token behind the draft."""
     pair = tiny_pair("gemma3")
     refused = run(pair, PROMPT, constantly(0), sampling=GREEDY)
     assert refused.token_ids == run(pair, PROMPT, sampling=GREEDY).token_ids
-
-
-def test_accepting_everything_emits_the_draft_and_a_bonus_token():
     pair = tiny_pair("llama")
     output = run(pair, PROMPT, constantly(1), sampling=GREEDY, draft_length=3, max_new_tokens=4)
     drafting = pair_of(pair.draft.model, pair.target.model)
@@ -222,9 +220,8 @@ def test_the_states_of_prompts_take_no_more_than_their_share_of_memory(read, mon
     pair.target.forget_prompts()
     assert [texts(pair, None, [request]) for request in requests] == expected
     assert read == [19, 11, 15]  # the first is no longer stored
-    assert [texts(pair, None, [requests[number]]) for number in (1, 2, 0)] == [
-        expected[number] for number in (1, 2, 0)
-    ]
+    again = [texts(pair, None, [requests[number]]) for number in (1, 2, 0)]
+    assert again == [expected[number] for number in (1, 2, 0)]
     assert read == [19, 11, 15, 19]
 
 
@@ -282,13 +279,6 @@ def test_the_sampled_loop_equals_the_naive_one(family, n):
         for chance in uniforms(7, "naive", LIMIT, n).numpy():
             if len(expected) < len(prompt) + LIMIT:
                 expected += naive_round(pair, expected, chance)
-        output = run(
-            pair,
-            prompt,
-            sd if n else None,
-            draft_length=n,
-            max_new_tokens=LIMIT,
-            seed=7,
-            sample_key="naive",
-        )
+        how = {"draft_length": n, "max_new_tokens": LIMIT, "seed": 7, "sample_key": "naive"}
+        output = run(pair, prompt, sd if n else None, **how)
         assert prompt + output.token_ids == expected[: len(prompt) + LIMIT]

@@ -43,19 +43,13 @@ def test_processing_by_hand(sampling, expected):
     torch.testing.assert_close(plain, torch.tensor([[0.5, 0.25, 0.125, 0.125]]))
 
 
-def test_top_k_keeps_k_of_equal_tokens():
+def test_processing_of_equal_and_of_rare_tokens():
     processed, _ = Sampling(top_k=2).distributions(torch.zeros(1, 5))
     assert sorted(processed[0].tolist()) == [0, 0, 0, 0.5, 0.5]
-
-
-def test_a_top_p_of_one_keeps_every_token():
     processed, plain = Sampling(top_p=1.0).distributions(torch.tensor([[0.0, -20.0, -25.0]]))
     assert torch.equal(processed, plain) and processed.min() > 0
-
-
-def test_without_processing_there_is_one_tensor():
     processed, plain = Sampling().distributions(torch.randn(2, 5))
-    assert processed is plain
+    assert processed is plain  # without processing there is one tensor
 
 
 # Draws.

@@ -72,7 +72,6 @@ def errors(runner: Runner, rows: int, k: int) -> tuple[float, float]:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("role", ["target", "draft"])
 @pytest.mark.parametrize("name", PAIRS)
 def test_fused_layers_round_no_worse_than_transformers(name, role):
@@ -84,7 +83,6 @@ def test_fused_layers_round_no_worse_than_transformers(name, role):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("rows", [1, 6, 20, 40])
 def test_the_output_head_is_that_of_transformers(rows):
     runner = runner_of("llama", "draft", "cuda", vocab_size=40_000)
@@ -97,7 +95,6 @@ def test_the_output_head_is_that_of_transformers(rows):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_gemma_keeps_the_layers_of_transformers():
     assert runner_of("gemma3", "target", "cuda").fused is None
 
@@ -123,7 +120,6 @@ for name in PAIRS:
 """)
 
 
-pytest.importorskip("triton")
 SIZES = (20_001, 128_256, 151_936)
 
 
@@ -155,7 +151,6 @@ def require_same_numbers(device: str, vocabulary: int, rows: int) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("vocabulary", SIZES)
 def test_softmax_and_draws_are_those_of_a_cpu(vocabulary):
     require_same_numbers("cuda", vocabulary, 40)

@@ -12,17 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 from httpx2 import ConnectError
 from huggingface_hub import constants
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-from transformers import (
-    FalconH1Config,
-    JambaConfig,
-    Lfm2Config,
-    MambaConfig,
-    PreTrainedTokenizerFast,
-    Qwen3_5TextConfig,
-)
 
 from specbench.engine import hub
 from specbench.engine.hub import download_bytes
@@ -265,11 +258,11 @@ def test_a_damaged_shard_is_refused_before_any_weights_are_loaded(damage, number
 
 SMALL: dict[str, Any] = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2}
 STATEFUL: list[Callable[..., Any]] = [
-    MambaConfig,
-    partial(Lfm2Config, layer_types=["conv", "full_attention"]),
-    partial(Qwen3_5TextConfig, layer_types=["linear_attention", "full_attention"]),
-    JambaConfig,
-    FalconH1Config,
+    transformers.MambaConfig,
+    partial(transformers.Lfm2Config, layer_types=["conv", "full_attention"]),
+    partial(transformers.Qwen3_5TextConfig, layer_types=["linear_attention", "full_attention"]),
+    transformers.JambaConfig,
+    transformers.FalconH1Config,
 ]
 
 
@@ -304,7 +297,7 @@ SHORT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 
 
-def byte_level(digits: str, *, ignore_merges: bool) -> PreTrainedTokenizerFast:
+def byte_level(digits: str, *, ignore_merges: bool) -> transformers.PreTrainedTokenizerFast:
     """A tokenizer like those of Llama 3 and Qwen: a regular expression, then bytes."""
     tokenizer = Tokenizer(models.BPE(ignore_merges=ignore_merges))
     split = pre_tokenizers.Split(Regex("|".join((SHORT, WORD, digits, SYMBOLS))), "isolated")
@@ -318,12 +311,12 @@ def byte_level(digits: str, *, ignore_merges: bool) -> PreTrainedTokenizerFast:
         show_progress=False,
     )
     tokenizer.train_from_iterator(CORPUS, trainer)
-    return PreTrainedTokenizerFast(
+    return transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, bos_token="<|begin|>", eos_token="<|end|>"
     )
 
 
-def sentencepiece(prefix: bool, in_bytes: bool = True) -> PreTrainedTokenizerFast:
+def sentencepiece(prefix: bool, in_bytes: bool = True) -> transformers.PreTrainedTokenizerFast:
     """A tokenizer like those of Llama 2 (with a prefix) and Gemma (without): marked spaces."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
     spaces = normalizers.Replace(" ", "\u2581")
@@ -340,7 +333,7 @@ def sentencepiece(prefix: bool, in_bytes: bool = True) -> PreTrainedTokenizerFas
     tokenizer.train_from_iterator(CORPUS, trainer)
     stored = json.loads(tokenizer.to_str())
     stored["added_tokens"] = [t for t in stored["added_tokens"] if t["content"] in special]
-    return PreTrainedTokenizerFast(
+    return transformers.PreTrainedTokenizerFast(
         tokenizer_object=Tokenizer.from_str(json.dumps(stored)),
         bos_token="<s>",
         eos_token="</s>",
@@ -348,7 +341,9 @@ def sentencepiece(prefix: bool, in_bytes: bool = True) -> PreTrainedTokenizerFas
     )
 
 
-def export(tokenizer: PreTrainedTokenizerFast, path: Path, *splits: tuple[str, ...]) -> Path:
+def export(
+    tokenizer: transformers.PreTrainedTokenizerFast, path: Path, *splits: tuple[str, ...]
+) -> Path:
     from export_pair import finish, write_tokenizer
     from gguf import GGUFWriter
 

@@ -5,15 +5,7 @@ from itertools import accumulate
 
 import pytest
 import torch
-from transformers import (
-    CohereConfig,
-    GPT2Config,
-    GraniteConfig,
-    LlamaConfig,
-    MistralConfig,
-    PreTrainedConfig,
-    Qwen3Config,
-)
+import transformers
 
 from specbench.engine import runner as module
 from specbench.engine.cache import CAPACITY_STEP
@@ -39,7 +31,7 @@ from .tiny import (
 TOKENS = random_prompt(40)  # several windows
 
 
-def runner(settings: PreTrainedConfig) -> Runner:
+def runner(settings: transformers.PreTrainedConfig) -> Runner:
     return Runner(build(settings), VOCABULARY)
 
 
@@ -75,11 +67,11 @@ def test_layers_take_their_cache_by_the_name_of_their_version(keyword):
 
 WINDOWED = {
     # Every layer has the window, although the configuration has no layer types.
-    "mistral": MistralConfig(**SIZES, sliding_window=WINDOW),
-    "qwen3 with a window": Qwen3Config(
+    "mistral": transformers.MistralConfig(**SIZES, sliding_window=WINDOW),
+    "qwen3 with a window": transformers.Qwen3Config(
         **SIZES, sliding_window=WINDOW, use_sliding_window=True, max_window_layers=1
     ),
-    "tied": LlamaConfig(**(SIZES | {"tie_word_embeddings": True})),
+    "tied": transformers.LlamaConfig(**(SIZES | {"tie_word_embeddings": True})),
     "a soft cap": config("gemma3", final_logit_softcapping=2.0),
 }
 
@@ -140,7 +132,7 @@ def test_logits_are_cut_to_the_shared_vocabulary():
 
 
 def test_unsupported_architectures_are_refused_in_one_sentence():
-    gpt2 = build(GPT2Config(vocab_size=VOCABULARY, n_embd=32, n_layer=2, n_head=4))
+    gpt2 = build(transformers.GPT2Config(vocab_size=VOCABULARY, n_embd=32, n_layer=2, n_head=4))
     # Key heads that differ between layers raise ``RuntimeError`` in the cache.
     mixed, other = build(config("llama")), build(config("llama", num_key_value_heads=4))
     mixed.model.layers[1].self_attn = other.model.layers[1].self_attn
@@ -150,10 +142,10 @@ def test_unsupported_architectures_are_refused_in_one_sentence():
         assert model.config.model_type in str(e.value) and "\n" not in str(e.value)
 
 
-SCALED: dict[str, Callable[[float], PreTrainedConfig]] = {
-    "logits, divided": lambda scale: GraniteConfig(**SIZES, logits_scaling=scale),
-    "embeddings": lambda scale: GraniteConfig(**SIZES, embedding_multiplier=scale),
-    "logits, multiplied": lambda scale: CohereConfig(**SIZES, logit_scale=scale),
+SCALED: dict[str, Callable[[float], transformers.PreTrainedConfig]] = {
+    "logits, divided": lambda scale: transformers.GraniteConfig(**SIZES, logits_scaling=scale),
+    "embeddings": lambda scale: transformers.GraniteConfig(**SIZES, embedding_multiplier=scale),
+    "logits, multiplied": lambda scale: transformers.CohereConfig(**SIZES, logit_scale=scale),
 }
 
 
@@ -192,7 +184,7 @@ def test_lack_of_memory_is_not_reported_as_an_unsupported_architecture():
 
 ORIGINAL = 32
 LENGTH_DEPENDENT = {
-    "longrope": LlamaConfig(
+    "longrope": transformers.LlamaConfig(
         **SIZES,
         max_position_embeddings=8 * ORIGINAL,
         rope_parameters={
@@ -203,7 +195,7 @@ LENGTH_DEPENDENT = {
             "long_factor": [4.0] * 4,
         },
     ),
-    "dynamic": LlamaConfig(
+    "dynamic": transformers.LlamaConfig(
         **SIZES,
         max_position_embeddings=ORIGINAL,
         rope_parameters={"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 4.0},

@@ -257,27 +257,26 @@ def test_an_error_not_caused_by_a_sample_ends_the_run(engine, tmp_path, problem)
     assert (tmp_path / "r" / "samples.csv").is_file()
 
 
-def test_a_device_that_stopped_working_ends_the_run(engine, tmp_path, monkeypatch):
-    def dead(device):
-        raise RuntimeError("CUDA error: an illegal memory access\nMore.")
+def test_only_a_device_that_stopped_working_ends_the_run(engine, tmp_path, monkeypatch):
+    errors: list[BaseException] = [
+        torch.OutOfMemoryError(),
+        RuntimeError("CUDA error: an illegal memory access\nMore."),
+    ]
 
-    engine.failing = {2: torch.AcceleratorError("CUDA error: an illegal memory access", 700)}
+    def run_kernel(device):
+        raise errors[0]
+
+    monkeypatch.setattr(device, "run_kernel", run_kernel)
     engine.target.device = torch.device("cuda")
-    monkeypatch.setattr(device, "run_kernel", dead)
-    with pytest.raises(EngineError, match=r"cuda no longer works .*illegal memory access\)"):
-        records(plan_of(["sd"], engine="eager"), tmp_path / "r")
-    assert [r.status for r in read_records(tmp_path / "r")] == ["ok"]
-
-
-def test_a_failed_sample_on_a_working_gpu_is_only_recorded(engine, tmp_path, monkeypatch):
-    def full(device):
-        raise torch.OutOfMemoryError
-
     engine.failing = {2: torch.OutOfMemoryError("no room")}
-    engine.target.device = torch.device("cuda")
-    monkeypatch.setattr(device, "run_kernel", full)
     samples = records(plan_of(["sd"], engine="eager"), tmp_path / "r")
     assert [r.status for r in samples] == ["ok", "error", "ok"]
+    del errors[0]
+    broken = torch.AcceleratorError("CUDA error: an illegal memory access", 700)
+    engine.failing = {len(engine.calls) + 2: broken}
+    with pytest.raises(EngineError, match=r"cuda no longer works .*illegal memory access\)"):
+        records(plan_of(["sd"], engine="eager"), tmp_path / "s")
+    assert [r.status for r in read_records(tmp_path / "s")] == ["ok"]
 
 
 def test_an_error_that_is_reported_twice_is_not_a_broken_gpu(monkeypatch):

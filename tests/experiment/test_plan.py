@@ -20,6 +20,8 @@ from specbench.tasks.example import Example
 from specbench.tasks.prompts import PromptList
 from specbench.tasks.task import Generated, Task, load_task
 
+from ..told import refusals
+
 PAIR = PairSpec("p", "t", "d")
 LOOKUP = parse_drafter("prompt-lookup")
 
@@ -111,36 +113,25 @@ def test_tasks_and_user_decide_examples_and_lengths():
     assert not ids[0] & ids[1]
     assert plan_of(["sd"]).tasks[0].max_new_tokens == 16
     assert plan_of(["sd"], settings=Settings(max_new_tokens=9)).tasks[0].max_new_tokens == 9
-    with pytest.raises(UsageError, match="two tasks are named a: change the `name` of one"):
-        plan_of(["sd"], [make_task("a"), make_task("b"), make_task("a", 2)])
 
 
-def test_without_a_head_diversed_is_skipped_with_a_note_or_refused():
-    plan = plan_of(["sd", "diversed"], [make_task("a"), make_task("b")], optional={"diversed"})
+def test_what_a_plan_leaves_out_is_noted_or_refused(stored):
+    both, code = [make_task("a"), make_task("b")], replace(make_task("code"), metrics=("pass@1",))
+    plan = plan_of(["sd", "diversed"], both, optional={"diversed"})
     assert {step.cell.method for step in plan.steps()} == {"sd"}
-    assert len(plan.notes) == 1
-    assert "diversed is skipped on a, b" in plan.notes[0]
-    with pytest.raises(UsageError, match="pair p has no head for t"):
-        plan_of(["sd", "diversed"])
-    with pytest.raises(UsageError, match="nothing to run"):
-        plan_of(["diversed"], optional={"diversed"})
 
-
-def test_methods_that_a_drafter_leaves_out_are_named_in_one_sentence():
-    def note(*names):
+    def lookup(*names):
         return plan_of(["sd", *names], optional=names, drafters=[LOOKUP]).notes[0]
 
-    assert note("sd-adaptive").startswith("sd-adaptive is skipped with prompt-lookup")
-    assert note("diversed", "sd-adaptive").startswith("diversed, sd-adaptive are skipped with")
-
-
-def test_a_note_warns_that_code_is_not_executed():
-    code, other = replace(make_task("code"), metrics=("pass@1",)), make_task("other")
-    (note,) = plan_of(["sd"], [code, other]).notes
-    assert note.startswith("code generated for code is not executed or scored")
-    assert "--allow-code-execution" in note
-    assert plan_of(["sd"], [code, other], may_execute=True).notes == ()
-    assert plan_of(["sd"], [other]).notes == ()
+    refused = refusals(
+        lambda: plan_of(["sd", "diversed"]),
+        lambda: plan_of(["diversed"], optional={"diversed"}),
+        lambda: plan_of(["sd"], [*both, make_task("a", 2)]),
+    )
+    (withheld,) = plan_of(["sd"], [code, make_task("other")]).notes
+    skipped = (lookup("sd-adaptive"), lookup("diversed", "sd-adaptive"))
+    stored(*plan.notes, *skipped, withheld, refused)
+    assert plan_of(["sd"], [code], may_execute=True).notes == plan_of(["sd"]).notes == ()
 
 
 def test_a_head_is_found_for_each_task(tmp_path):

@@ -75,41 +75,16 @@ def sentences_on(folder: Path, *cells: dict[str, Any]) -> list[str]:
     return list(greedy_texts(pd.DataFrame(), run))
 
 
-@pytest.mark.parametrize(
-    ("cell", "end"),
-    [
-        ({"equal": 20}, "of sd equal those of autoregressive on all 20 prompts"),
-        (
-            {"margins": [0.1, 0.03, 0.01]},
-            "on 17 of 20 prompts; where they first differ, the two "
-            "likeliest tokens are 0.03 apart (median), which rounding explains",
-        ),
-        (
-            {"margins": [0.5], "beyond": 1, "forks": 1},
-            "but 1 of 1 first differences are more than "
-            "rounding explains: find the fault with `specbench check`",
-        ),
-        (
-            {"margins": [0.5], "beyond": 1, "forks": 1, "lossless": False},
-            "and 1 of 1 first "
-            "differences are more than rounding explains, since sd may change greedy texts",
-        ),
-        ({"margins": [0.1], "lossless": False}, "0.1 apart (median), which rounding could explain"),
-        ({"margins": []}, "on 17 of 20 prompts"),
-    ],
-)
-def test_a_lossy_rule_is_told_from_rounding(cell, end, tmp_path, engine):
-    (sentence,) = sentences_on(tmp_path, cell)
-    assert sentence.startswith("t: greedy texts of sd equal those of autoregressive on ")
-    assert sentence.endswith(end)
-
-
-def test_methods_with_the_same_equality_share_a_sentence(tmp_path):
-    some, none = {"equal": 17, "margins": [0.1]}, {"equal": 0}
-    cells = {"a": some, "b": some, "c": some | {"lossless": False}, "d": none}
-    sentences = sentences_on(tmp_path, *({"method": name} | c for name, c in cells.items()))
-    named = [sentence.partition(" equal")[0] for sentence in sentences]
-    assert named == [f"t: greedy texts of {names}" for names in ("a, b", "c", "d")]
+def test_a_lossy_rule_is_told_from_rounding(tmp_path, stored):
+    """Methods with the same equality share a sentence."""
+    far, some = {"margins": [0.5], "beyond": 1, "forks": 1}, {"equal": 17, "margins": [0.1]}
+    alone: list[dict[str, Any]] = [
+        *({"equal": 20}, {"margins": [0.1, 0.03, 0.01]}, far, {**far, "lossless": False}),
+        *({"margins": [0.1], "lossless": False}, {"margins": []}),
+    ]
+    cells = {"a": some, "b": some, "c": some | {"lossless": False}, "d": {"equal": 0}}
+    several = sentences_on(tmp_path, *({"method": name} | c for name, c in cells.items()))
+    stored(*(sentence for cell in alone for sentence in sentences_on(tmp_path, cell)), *several)
 
 
 def test_a_greedy_run_measures_where_texts_part(engine, tmp_path, monkeypatch, make_generation):

@@ -165,22 +165,14 @@ def test_tokens_of_thoughts_are_counted_apart(prompt, text, count, answer):
     assert fields["quality"] == (1.0 if answer else 0.0)
 
 
-@pytest.mark.parametrize(
-    ("text", "note"),
-    [
-        ("<think>3, so", "2 of 3 texts of sd begin with <think>, thoughts that do not end"),
-        ("analysisWe", "2 of 3 texts of sd begin with analysis, thoughts that do not end"),
-        ("<ponder>3</ponder>7", "2 of 3 texts of sd begin with <ponder>, which is no mark"),
-        ("[REASONING] 3 [/REASONING] 7", "2 of 3 texts of sd begin with [REASONING], which is no"),
-        ("<think>3</think>7", ""),
-        ("<b>thought</b>", ""),
-        ("[1] I think", ""),
-    ],
-)
-def test_marks_that_are_open_or_new_are_noted(text, note):
-    records = [sample_record(text=text) for text in (text, text, "7")]
-    notes = doubtful_thoughts([*records, sample_record(method="static", text="7")])
-    assert [line[: len(note)] for line in notes] == [note] * bool(note)
+def test_marks_that_are_open_or_new_are_noted(stored):
+    notes = []
+    opened = ("<think>3, so", "analysisWe", "<ponder>3</ponder>7", "[REASONING] 3 [/REASONING] 7")
+    for text in (*opened, "<think>3</think>7", "<b>thought</b>", "[1] I think"):
+        records = [sample_record(text=each) for each in (text, text, "7")]
+        noted = doubtful_thoughts([*records, sample_record(method="static", text="7")])
+        notes.append(f"{text}: {'; '.join(noted)}")
+    stored(*notes)
 
 
 def test_marks_that_are_special_tokens_stay_in_a_text():
@@ -191,3 +183,5 @@ def test_marks_that_are_special_tokens_stay_in_a_text():
     marks = letters.convert_tokens_to_ids(["[THINK]", "[/THINK]", "<pad>"])
     assert pair.text_of([marks[0], *plain, marks[1], marks[2], *plain]) == "[THINK]ab[/THINK]ab"
     assert pair.text_of([*plain, marks[2]]) == "ab"
+    assert pair.text_of(plain, ["b", "a"]) == ""
+    assert pair.text_of(plain, ["b"]) == "a"

@@ -25,6 +25,8 @@ def half(at: Positions) -> torch.Tensor:
 P, Q = "1/2 1/3 1/6", "1/6 1/3 1/2"
 TOP, LOW = "3/4 1/4 0", "1/2 1/4 1/4"  # TV = 1/4
 GATED_P, GATED_Q = "1/2 1/4 1/8 1/8", "1/4 1/2 0 1/4"
+MARGIN = {"form": "margin", "keep": 9, "replacement": "argmax"}
+RATIO = {"form": "ratio", "replacement": "draw"}
 # A method with its parameters, p, q, and the mass of each token, kept and replaced.
 WORKED: list[tuple[str, dict[str, Any], str, str, str, str]] = [
     # min(p, q); 1 - 2/3 is replaced by (p - q)+ = (1/3, 0, 0).
@@ -48,9 +50,8 @@ WORKED: list[tuple[str, dict[str, Any], str, str, str, str]] = [
     ("speccascade", {"rule": "opt", "alpha": 1.5}, TOP, LOW, LOW, "0 0 0"),
     # q1 >= 3/4 - 3/10 trusts the second, eta = 1/2: pi = (3/8, 1/2 + 1/8, 0).
     (
-        "speccascade",
-        {"rule": "token-v1", "alpha": 0.3},
-        *(TOP, "1/4 1/2 1/4", "1/4 1/2 0", "1/8 1/8 0"),
+        *("speccascade", {"rule": "token-v1", "alpha": 0.3}, TOP),
+        *("1/4 1/2 1/4", "1/4 1/2 0", "1/8 1/8 0"),
     ),
     # p1 >= 1/2 - 1/10 trusts the first, eta = 5/6: pi = (1/6 + 5/12, 5/18, 5/36).
     ("speccascade", {"rule": "token-v2", "alpha": 0.1}, P, Q, "1/6 5/18 5/36", "5/12 0 0"),
@@ -73,9 +74,8 @@ WORKED: list[tuple[str, dict[str, Any], str, str, str, str]] = [
     ("mars", {"theta": 0.9}, "1/3 1/3 1/3", Q, Q, "0 0 0"),  # ties count, even of three
     # H = (1/2 + 2/4 + 3/8 + 3/8) log 2 = 7/4 log 2, so exp(-4/7 H) = 1/2: min(q, 2 p).
     (
-        "entropy-verify",
-        {"strength": 4 / 7, "cap": 0.95},
-        *(GATED_P, GATED_Q, "1/4 1/2 0 1/4", "0 0 0 0"),
+        *("entropy-verify", {"strength": 4 / 7, "cap": 0.95}, GATED_P, GATED_Q),
+        *("1/4 1/2 0 1/4", "0 0 0 0"),
     ),
     ("entropy-verify", {"strength": 0.0, "cap": 0.8}, P, Q, "1/6 1/3 5/24", "7/24 0 0"),
     # p + 1/2 (1 - 1/2) q = (.., .., 1/6 + 1/8); 1 - 19/24 is replaced.
@@ -91,29 +91,30 @@ WORKED: list[tuple[str, dict[str, Any], str, str, str, str]] = [
     # a = min(1, 2 p) = (1, 2/3, 1/3): the second is rejected with 1/9, the third with 1/3.
     ("threshold", {"single": 1.0, "accumulated": 0.5}, *(P, Q, "1/6 2/9 1/6", "17/60 2/15 1/36")),
     # p >= 1/2 - 1/5 keeps the first two; the third becomes the likeliest, or a draw from p.
-    (
-        "relaxed",
-        {"form": "margin", "keep": 9, "margin": 0.2, "replacement": "argmax"},
-        *(P, Q, "1/6 1/3 0", "1/2 0 0"),
-    ),
-    (
-        "relaxed",
-        {"form": "ratio", "keep": 9, "ratio": 0.6, "replacement": "draw"},
-        *(P, Q, "1/6 1/3 0", "1/4 1/6 1/12"),
-    ),
+    ("relaxed", {**MARGIN, "margin": 0.2}, P, Q, "1/6 1/3 0", "1/2 0 0"),
+    ("relaxed", {**RATIO, "keep": 9, "ratio": 0.6}, P, Q, "1/6 1/3 0", "1/4 1/6 1/12"),
     # All are close, but only the likeliest is one of the k = 1.
     (
-        "relaxed",
-        {"form": "ratio", "keep": 1, "ratio": 0.0, "replacement": "argmax"},
+        *("relaxed", {**RATIO, "keep": 1, "ratio": 0.0, "replacement": "argmax"}),
         *(P, Q, "1/6 0 0", "5/6 0 0"),
     ),
     (
-        "sharpened",
-        {"target_temperature": 0.5, "target_min_p": 0.2},
+        *("sharpened", {"target_temperature": 0.5, "target_min_p": 0.2}),
         *(P, Q, "1/6 4/13 0", "41/78 0 0"),
     ),
     # The plausible set is p1 >= 1/4: v = (3/8, 3/8) there, p elsewhere. The rejected 1/4 is drawn
     # from (p - q)+ = (2, 0, 1)/8.
+    # The divergence of P and Q is .087 nats: strict below it, the draft above.
+    ("fuzzy", {"distance": 0.08}, *(P, Q, "1/6 1/3 1/6", "1/3 0 0")),
+    ("fuzzy", {"distance": 0.1}, *(P, Q, "1/6 1/3 1/2", "0 0 0")),
+    # A token that q lacks counts as one of 10^-6: 1/4 against 1/4 * 10^6.
+    (
+        "contrastive",
+        {"contrast": 1.0, "plausible": 0.1},
+        *("1/2 1/2 0", "1 0 0", "1/1000001 0 0", "0 1000000/1000001 0"),
+    ),
+    # With a = 1/2 the first two remain: 1/2 * 3 = 3/2 and 1/3 * 1, so v = (9/11, 2/11, 0).
+    ("contrastive", {"contrast": 1.0, "plausible": 0.5}, *(P, Q, "1/6 2/11 0", "43/66 0 0")),
     ("gated", {"gate": 0.5, "weight": 0.5}, GATED_P, GATED_Q, "1/4 3/8 0 1/8", "1/6 0 1/12 0"),
 ]
 # At temperature 0 with p1 = (1/2, 1/3, 1/6), q1 = (1/4, 1/2, 1/4): the draft is always the second.
@@ -137,6 +138,9 @@ SECOND: list[tuple[str, dict[str, Any], bool]] = [
     ("synthetic", {"length": 2.0}, True),
     ("synthetic", {"length": 1.0}, False),
     ("gated", {"gate": 0.5, "weight": 0.5}, True),  # the plausible set is p1 >= 1/4, v1 as above
+    ("fuzzy", {"distance": 0.03}, False),  # the divergence of p1 and q1 is .034
+    ("fuzzy", {"distance": 0.04}, True),
+    ("contrastive", {"contrast": 0.5, "plausible": 0.1}, False),
     ("gated", {"gate": 0.8, "weight": 0.0}, False),  # the plausible set is p1 >= 2/5
 ]
 

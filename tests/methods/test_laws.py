@@ -47,6 +47,8 @@ ROWS: dict[str, list[dict[str, Any]]] = {
         *grid(gate=(0.0, 0.05, 0.3, 0.8, 1.0, 1.2), weight=(0.5,)),
         *grid(gate=(0.0, 0.3), weight=(0.9,)),
     ],
+    "fuzzy": grid(distance=(0.0, 0.01, 0.1, 0.3, 1.0)),
+    "contrastive": grid(contrast=(0.0, 0.5, 2.0), plausible=(0.05, 0.5, 0.1)),
     "cooled": grid(cooled_weight=(0.0, 0.3, 1.0)),
     "match": [{}],
     "threshold": grid(single=(1.0, 0.3, 1.0, 0.5), accumulated=(1.0, 1.0, 0.4, 1e-3)),

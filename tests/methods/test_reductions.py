@@ -52,6 +52,7 @@ STRICT: list[tuple[str, dict[str, Any]]] = [
     ("sharpened", {"target_temperature": 1.0, "target_min_p": 0.0}),
     ("gated", {"gate": 0.1, "weight": 1.0}),
     ("gated", {"gate": 1.001, "weight": 0.0}),
+    ("fuzzy", {"distance": 0.0}),
 ]
 OF_P_ALONE: list[tuple[str, dict[str, Any]]] = [
     ("mentored", {"budget": 0.5}),
@@ -67,6 +68,7 @@ LENIENT: list[tuple[str, dict[str, Any]]] = [
     ("speccascade", {"rule": "token-v2", "alpha": 1.0}),
     ("speccascade", {"rule": "token-v3", "alpha": 1.0}),
     ("gated", {"gate": 0.0, "weight": 0.0}),
+    ("fuzzy", {"distance": 1.0}),
 ]
 
 

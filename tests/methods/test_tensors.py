@@ -35,6 +35,8 @@ EVERY_RULE = [
     ("cactus", {"divergence": 0.1}),
     ("sharpened", {"target_temperature": 0.6, "target_min_p": 0.05}),
     ("gated", {"gate": 0.2, "weight": 0.7}),
+    ("fuzzy", {"distance": 0.05}),
+    ("contrastive", {"contrast": 0.5, "plausible": 0.1}),
 ]
 
 
@@ -88,22 +90,17 @@ def test_static_residual_keeps_its_digits_at_small_weights():
         assert (noisy > 1e-2) == (weight == 1e-7)
 
 
-def test_a_token_the_draft_cannot_draw_is_accepted_only_where_v_allows_it():
+def test_rows_without_mass():
     p = torch.tensor([[0.5, 0.0, 0.5], [0.5, 0.0, 0.5]])
     q = torch.tensor([[0.0, 0.0, 1.0], [0.0, 0.0, 1.0]])
     at = Positions(p, q, p, q, p, q, greedy=False)
+    # A token that the draft cannot draw is accepted only where v allows it.
     assert maximal_coupling(at, torch.tensor([0, 1]), p).accept.tolist() == [1.0, 0.0]
-
-
-def test_a_row_without_mass_becomes_the_fallback():
     mass = torch.tensor([[0.0, 0.0], [1.0, 3.0]])
     rows = normalise(mass, torch.tensor([[0.9, 0.1], [0.5, 0.5]]))
-    np.testing.assert_allclose(rows, [[0.9, 0.1], [0.25, 0.75]])
-
-
-def test_the_residual_is_p_if_nothing_can_be_rejected():
+    np.testing.assert_allclose(rows, [[0.9, 0.1], [0.25, 0.75]])  # a row without mass: the fallback
     at = make_case("dense")
-    verdict = maximal_coupling(at, at.q.argmax(-1), v=at.q)
+    verdict = maximal_coupling(at, at.q.argmax(-1), v=at.q)  # nothing can be rejected
     assert (verdict.accept == 1).all()
     torch.testing.assert_close(verdict.residual, at.p)
 

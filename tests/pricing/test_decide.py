@@ -19,18 +19,27 @@ from specbench.decoding.drafters.model import GreedyDrafter, ModelDrafter
 from specbench.decoding.drafters.suffix import SuffixDrafter
 from specbench.engine.pairs import custom_pair, get_pair
 from specbench.errors import UsageError
+from specbench.pricing import bounds
+from specbench.pricing.bounds import Kind, bound
 from specbench.pricing.costs import Costs, costs_of
 from specbench.pricing.decide import (
     Decision,
     answer,
+    break_even,
+    break_even_table,
     decide,
     decision_table,
     remarks,
-    where_not_to_draft,
 )
 from specbench.pricing.figures import draw_crossover
 from specbench.pricing.flags import engine_flags, gguf_draft, tensorrt_llm_settings, vllm_flags
-from specbench.pricing.rounds import PricedRounds, rate_of_length, rates_of, rounds_of_rates
+from specbench.pricing.rounds import (
+    PricedRounds,
+    mean_lengths,
+    rate_of_length,
+    rates_of,
+    rounds_of_rates,
+)
 
 MODEL, GREEDY, LOOKUP = ModelDrafter(), GreedyDrafter(), LookupDrafter()
 LENGTHS = (1, 2, 3, 4)
@@ -98,7 +107,8 @@ def test_where_it_pays_and_where_it_loses():
     assert pair_decision.fastest(1).drafter == MODEL
     assert pair_decision.fastest(1, MODEL).verdict == "pays"
     assert pair_decision.fastest(8, MODEL).verdict == "loses"
-    assert answer(pair_decision).startswith("Speculate at batch 1, 2: model, N = ")
+    assert answer(pair_decision).startswith("Speculate at batch 1 to 2: model with N = ")
+    assert "; Leave it off at batch 8.\n" in answer(pair_decision)
     assert pair_decision.fastest(1, LOOKUP).verdict == "pays"  # copies are free
     assert all(pair_decision.optimism(batch) >= 0 for batch in pair_decision.batches)
     schedule = pair_decision.schedule(MODEL)
@@ -125,9 +135,6 @@ def test_the_schedule_drafts_where_speculation_pays_and_nowhere_else(seed):
             best = pair_decision.fastest(batch, drafter)
             assert drafts[batch] == (best.length if best.verdict == "pays" else 0)
         assert all(drafts[batch] == min(drafts[2], drafts[8]) for batch in range(3, 8))
-        advice = " ".join(where_not_to_draft(pair_decision, drafter))
-        off = {int(b) for b in re.findall(r"\d+(?=,? (?:\d|only|leave))", advice)}
-        assert off == {batch for batch in pair_decision.batches if not drafts[batch]}
 
 
 def test_rates_by_position_are_conditional():
@@ -151,33 +158,105 @@ def test_a_mean_accepted_length_is_a_rate(accepted, drafts):
         rate_of_length(drafts + 1.5, drafts)
 
 
-def computed(
-    rate: float, kind: str = "data centre, vLLM", batches: tuple[int, ...] = (1, 8)
-) -> Decision:
+KIND = Kind("vLLM", "dense", 16, 16, "NVIDIA", "draft_model")
+
+
+def computed(rate: float, batches: tuple[int, ...] = (1, 8), **kind: str) -> Decision:
     """Return a decision by costs of a kind of machine."""
-    table = dataclasses.replace(costs(), machine=kind)
+    table = dataclasses.replace(costs(), bound=bound(KIND._replace(**kind)))
     return decide([rounds_of_rates([rate] * 4, MODEL)], table, batches)
 
 
-def test_what_is_computed_has_no_interval_and_says_how_sure_it_is():
+def test_what_is_computed_has_the_bound_of_other_people():
     decision = computed(0.9)
-    assert re.search(
-        r"\nComputed; within \d+ % in nine of ten: .* in nine of ten\.$", answer(decision)
+    assert "Computed; nine of ten are within a factor" in answer(decision)
+    factor = bound(KIND).factor
+    for setting in decision.settings:
+        value, low, high, *_ = setting.speedup
+        assert (low * factor, high / factor) == pytest.approx((value, value))
+    assert decision.table()["tokens_per_round_low"].isna().all()
+    assert "[9 in 10]" in to_text(decision_table(decision), width=100)
+
+
+@pytest.mark.parametrize("kind", [{"chip": "Apple"}, {"chip": "AMD"}, {"layers": "experts"}])
+def test_no_number_where_none_transfers(kind):
+    decision = computed(0.9, **kind)
+    first, second = answer(decision).splitlines()
+    assert first == "Not decided by computing: measure one minute"
+    assert second.startswith("model pays from 1.30 tokens per round (N = 3")
+    assert {setting.verdict for setting in decision.settings} == {"measure"}
+    assert decision.table()["speedup"].isna().all()
+    assert decision.table()["break_even"].notna().all()
+    assert decision.first_that_pays() is None
+
+
+@pytest.mark.parametrize(
+    ("rate", "batch", "verdict"), [(0.9, 1, "pays"), (0.2, 1, "undecided"), (0.2, 8, "loses")]
+)
+def test_the_bound_decides_as_an_interval_does(rate, batch, verdict):
+    (setting,) = (s for s in computed(rate, (batch,)).settings if s.length == 1)
+    assert setting.verdict == verdict
+
+
+def test_bounds_count_people_once_and_widen_where_few_measured(monkeypatch, tmp_path):
+    rows = [("a", 0.1), ("a", 0.1), ("b", 0.1), ("c", 0.1)]
+    table = pd.DataFrame([{"person": p, **KIND._asdict(), "rms": rms} for p, rms in rows])
+    monkeypatch.setattr(bounds, "errors", lambda: table)
+    assert bound(KIND).people == 3
+    # Student's t with three degrees of freedom is 2.353 there.
+    assert bound(KIND).factor == pytest.approx(np.exp(2.353 * 0.1 * (4 / 3) ** 0.5), rel=1e-3)
+    few = bound(KIND, without="a")
+    assert few.people == 2 and few.factor == pytest.approx(np.exp(1.645 * (0.0256 + 0.0081) ** 0.5))
+    nobody = bound(KIND._replace(cache=8))
+    assert nobody.factor == few.factor and "nobody measured this one" in str(nobody)
+    table["rms"] = 0.4
+    assert bound(KIND).is_open and not few.is_open  # beyond a factor of 1.5
+
+
+def test_the_break_even_is_the_seconds_of_a_round_in_passes():
+    table = costs()
+    assert break_even(table, 1, 2, MODEL).value == pytest.approx(1.2)
+    assumed = decide([rounds_of_rates(None, MODEL, 4)], table, (1, 8))
+    one, eight = (assumed.fastest(batch) for batch in (1, 8))
+    assert one.length == 3 and one.break_even.value == pytest.approx(1.3)
+    assert (
+        one.pays_from == "model pays from 1.30 tokens per round (N = 3, 23 % accepted) at batch 1"
     )
-    outside = answer(computed(0.9, "unified, llama.cpp"))
-    assert "never compared with measurements of such a machine" in outside
-    table = decision.table()
-    ends = ["speedup_low", "speedup_high", "tokens_per_round_low", "tokens_per_round_high"]
-    assert table[ends].isna().all().all()
-    text = to_text(decision_table(decision), width=100)
-    assert "computed" in text and "[" not in text
+    assert one.verdict == "measure" and not assumed.is_told
+    assert "cannot pay at batch 8" in eight.pays_from
+    assert re.search(r"^8 .*never", to_text(break_even_table(assumed), width=80), re.MULTILINE)
+    with_bound = break_even(dataclasses.replace(table, bound=bound(KIND)), 1, 2, MODEL)
+    assert with_bound.high / with_bound.value == pytest.approx(bound(KIND).factor)
 
 
-@pytest.mark.parametrize(("rate", "verdict"), [(0.9, "pays"), (0.2, "undecided"), (0.0, "loses")])
-def test_the_error_of_a_prediction_decides_as_an_interval_does(rate, verdict):
-    fastest = computed(rate, batches=(8,) if verdict == "loses" else (1,)).settings
-    assert {"undecided", verdict} >= {setting.verdict for setting in fastest if setting.length == 1}
-    assert verdict in {setting.verdict for setting in fastest}
+def test_what_is_shown_to_pay_stands_before_what_may_be_faster():
+    noise = np.random.default_rng(2)
+    table = costs(3).table()
+    wide = table["draft_length"] == 4
+    table.loc[wide, "round_seconds"] *= noise.lognormal(-0.5, 0.9, wide.sum())
+    table["draft_seconds"] = 0.0
+    pair_decision = decide([constant(MODEL, 0.8, 0.02)], costs_of(table, ""), (1,))
+    best = pair_decision.fastest(1)
+    faster = [s for s in pair_decision.settings if s.speedup.value > best.speedup.value]
+    assert best.verdict == "pays" and {s.verdict for s in faster} == {"undecided"}
+    assert answer(pair_decision).startswith("Speculate at batch 1 with model: N = ")
+
+
+@pytest.mark.parametrize(
+    ("texts", "drafts", "is_share", "expected"),
+    [
+        (["2.9"], 4, False, {"": (2.9, 4)}),
+        (["mtp=2.4@3", "eagle3=2"], 5, False, {"mtp": (2.4, 3), "eagle3": (2.0, 5)}),
+        (["mtp=.7@3"], None, True, {"mtp": (pytest.approx(3.1), 3)}),
+    ],
+)
+def test_mean_lengths_and_shares_have_names_and_n(texts, drafts, is_share, expected):
+    assert mean_lengths("--x", texts, drafts, is_share=is_share) == expected
+    for wrong in ("x", "mtp=", "2@"):
+        with pytest.raises(UsageError, match="give a number"):
+            mean_lengths("--x", [wrong], 3)
+    with pytest.raises(UsageError, match="give that N"):
+        mean_lengths("--x", ["2"], None)
 
 
 def test_where_the_best_n_is_the_largest_possible_that_is_said():

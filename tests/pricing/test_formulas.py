@@ -85,12 +85,41 @@ def test_several_devices_share_layers_and_add_up_results():
 
 def test_few_rows_of_quantised_weights_are_unpacked_again():
     machine = Machine(description="m", bandwidth=1e9, flops=50, vector=100)
-    engine = PLAIN.model_copy(update={"few_rows": {"cuda": 0.5}})
+    engine = PLAIN.model_copy(update={"few_rows": {"cuda": 0.5, "rocm": 0.5}})
     target = ServedModel("q", tiny(1).shape, Precision(4, 4))
     server = Deployment(machine, engine)
     for rows in (2, 4, 8):
         assert pass_seconds(server, target, 1, rows, 0) == pytest.approx((rows - 1) * 36 / 50)
     assert pass_seconds(server, tiny(1), 1, 8, 0) == pytest.approx(8 * 36 / 25)  # of 16 bits
+    slow = machine.model_copy(update={"vector": 1.0, "backend": "rocm"})
+    tile = pass_seconds(Deployment(slow, engine), target, 1, 9, 0)
+    few = [pass_seconds(Deployment(slow, engine), target, 1, rows, 0) for rows in (2, 8)]
+    assert few == pytest.approx([tile, tile])  # never dearer than a tile there
+    assert tile == pytest.approx(32 * 36 / 25)
+
+
+def test_a_shared_prompt_is_read_once_and_not_prefilled():
+    machine = Machine(description="m", bandwidth=10, flops=100)
+    engine = PLAIN.model_copy(update={"prefill": 0.5})
+    server = Deployment(machine, engine)
+    alone = pass_seconds(server, tiny(1), 4, 1, 5)
+    shared = pass_seconds(server, tiny(1), 4, 1, 5, 3)
+    assert alone - shared == pytest.approx(3 * 3 * 4 / 5)  # three texts, three tokens of 4 bytes
+    assert prompt_seconds(server, tiny(1), 4, Workload(8, 4, 8)) == 0
+    assert prompt_seconds(server, tiny(1), 4, Workload(8, 4)) > 0
+
+
+def test_eagle3_heads_cost_more_in_vllm_before_2026():
+    target = known("llama-3.1-8b")
+    drafting = {kind: drafting_of(kind, target, None) for kind in ("eagle", "eagle3")}
+    old, new = (Deployment(machines()["h100"], engines()[n]) for n in ("vllm-2025", "vllm"))
+    for kind, more in (("eagle3", 8e-4), ("eagle", 0.0)):
+        times = [
+            [round_seconds(server, target, drafting[kind], n, 1, 100)[0] for n in (2, 5)]
+            for server in (old, new)
+        ]
+        (a, b), (c, d) = times
+        assert (b - a) - (d - c) == pytest.approx(3 * more)
 
 
 @pytest.mark.parametrize(
@@ -104,13 +133,17 @@ def test_a_small_cache_costs_time_where_8_bits_are_no_units(machine, target, kv,
         for bits in (16, kv)
     ]
     assert (rounds[1] > rounds[0]) == slower
+    if slower:
+        assert rounds[1] - rounds[0] == pytest.approx(6.7e-3, rel=0.05)
 
 
 def test_a_round_on_an_h200_costs_what_was_measured_there():
     """Within an eighth, in passes without drafts; the longer of both terms alone is 29 % off."""
     server = Deployment(machines()["h200"], engines()["specbench"])
     drafting, workload = DraftPasses(known("llama-3.2-1b")), Workload(512, 128)
-    costs = computed_costs(server, known("llama-3.1-8b"), drafting, workload, (1, 4, 32), (5,))
+    costs = computed_costs(
+        server, known("llama-3.1-8b"), drafting, workload, (1, 4, 32), (5,), "draft_model"
+    )
     measured = read_costs(ROOT / "results/gpu/fused-llama")
     for batch in (1, 4, 32):
         predicted, expected = (

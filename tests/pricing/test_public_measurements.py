@@ -12,7 +12,8 @@ import pytest
 from measure import public_measurements
 from measure.public_measurements import Setting, line, setting_of
 
-from specbench.pricing import tried
+from specbench.pricing import bounds
+from specbench.pricing.bounds import Kind
 
 # Published by tomasruizt/vllm-scripts, manojarulmurugan/SpecDecoding-Study-vLLM-SGLang and
 # sudoingX/qwen38-mtp.
@@ -47,32 +48,76 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
 
 def test_rows_are_predicted_and_the_others_named(file, monkeypatch, capsys):
     run(monkeypatch, str(file), "--worst", "2", "--figure", str(file.with_suffix(".png")))
-    *_, before, last = capsys.readouterr().out.splitlines()
-    assert before == "not predicted: 3 rows: model Nobody-7B (2); machine RTX 9999 (1)"
-    match = re.fullmatch(r"n 4, median (\S+) %, ninth decile (\S+) %, sign (\S+) %", last)
+    lines = capsys.readouterr().out.splitlines()
+    *_, before, last = lines
+    assert "not computed: 3 rows: model Nobody-7B (2); machine RTX 9999 (1)" in lines
+    assert before.startswith("3 people, each once: inside 100.0 %")
+    match = re.fullmatch(
+        r"n 4 of 7 told, median (\S+) %, ninth decile (\S+) %, sign (\S+) %, inside the printed "
+        r"bound 100\.0 %",
+        last,
+    )
     assert match and float(match[1]) < 6 and float(match[2]) < 15 and float(match[3]) == 100
     assert file.with_suffix(".png").stat().st_size
 
 
-@pytest.mark.parametrize("left", ["source", "gpu"])
+@pytest.mark.parametrize("left", ["person", "gpu"])
 def test_what_is_left_out_is_predicted_by_the_others(file, left, monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(public_measurements, "TRIED_FILE", tmp_path / "tried.csv")
-    run(monkeypatch, str(file), "--leave-out", left, "--write")
-    assert re.search(r"\nn 4, median \S+ %", capsys.readouterr().out)
-    monkeypatch.setattr(tried, "TRIED_FILE", tmp_path / "tried.csv")
-    tried.tried.cache_clear()
+    for module in (public_measurements, bounds):
+        for name in ("ERRORS_FILE", "LENGTHS_FILE"):
+            monkeypatch.setattr(module, name, tmp_path / f"{name}.csv")
+    bounds.errors.cache_clear()
     try:
-        assert tried.tried()["all", "all", "all"].rows == 4
-        few = tried.how_sure("data centre, vLLM", "eagle3", 1)
-        assert few.error == tried.OUTSIDE and "never compared" in few.words
+        run(monkeypatch, str(file), "--leave-out", left, "--write")
+        assert re.search(r"\nn 4 of 7 told, median \S+ %", capsys.readouterr().out)
+        assert set(bounds.errors()["person"]) == {"t", "m", "s"}
+        kind = Kind("vLLM", "dense", 16, 16, "NVIDIA", "eagle3")
+        assert bounds.bound(kind).people == 2 and bounds.bound(kind, "t").people == 1
+        assert len(bounds.usual_lengths("eagle3")) == 3
     finally:
-        tried.tried.cache_clear()
+        bounds.errors.cache_clear()
+
+
+def test_rows_without_a_number_are_counted_apart(file, monkeypatch, capsys):
+    with file.open("a") as rows:
+        rows.write("x,MLX,M3 Ultra,1,Qwen3-8B,4bit,,,block,x,15,c,100,256,0,1,7.0,10,3,3.0\n")
+        rows.write("y,vLLM,H100,1,Qwen3-30B-A3B,bf16,,,eagle3,x,3,c,100,256,0,1,2.0,10,9,1.1\n")
+    run(monkeypatch, str(file))
+    out = capsys.readouterr().out
+    assert "no number is told: 2 rows: MLX on Apple, dense (1); vLLM on NVIDIA, experts (1)" in out
+    assert out.splitlines()[-1].startswith("n 4 of 9 told, ")
+
+
+@pytest.mark.parametrize(
+    ("source", "person"),
+    [
+        ("tomasruizt/vllm-scripts", "tomasruizt"),
+        ("ggml-org/llama.cpp#5877 (oxfighterjet)", "ggml-org/llama.cpp#5877 (oxfighterjet)"),
+        ("huggingface Ichigec/a1", "Ichigec"),
+    ],
+)
+def test_a_person_is_the_owner_or_the_thread(source, person):
+    assert public_measurements.person_of(source) == person
+
+
+def test_the_chosen_n_is_compared_with_the_best_of_its_sweep():
+    sweep = {"source": "s", "gpu": "g", "target": "t", "draft": "d", "weights": "w", "kv": "k"}
+    rows = [
+        {**sweep, "workload": "x", "batch": 1, "draft_length": n, "speedup": m, "predicted": p}
+        for n, m, p in [(1, 1.2, 1.3), (2, 1.5, 1.4), (3, 1.2, 1.6)]
+    ]
+    text = public_measurements.cost_of_choice(pd.DataFrame(rows))
+    assert text.startswith("the chosen N loses 20.0 % in the median")
+    assert text.endswith("in 1 sweeps")
 
 
 def test_the_last_line_by_hand():
     measured = np.array([2.0, 0.5, 1.04, 1.5])
     predicted = np.array([2.2, 0.45, 0.9, 0.9])
-    assert line(measured, predicted) == "n 4, median 11.7 %, ninth decile 32.0 %, sign 66.7 %"
+    assert line(measured, predicted, np.array([1, 1, 1, 0]), 9) == (
+        "n 4 of 9 told, median 11.7 %, ninth decile 32.0 %, sign 66.7 %, "
+        "inside the printed bound 75.0 %"
+    )
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,14 @@ from specbench.engine.pairs import PAIRS_FILE, get_pair
 from specbench.errors import UsageError
 from specbench.pricing import shapes
 from specbench.pricing.heads import drafting_of, kind_called, require_fits
-from specbench.pricing.machines import devices_in, known_engine, known_machine, machines
+from specbench.pricing.machines import (
+    devices_in,
+    find_engine,
+    find_machine,
+    known_engine,
+    known_machine,
+    machines,
+)
 
 
 @pytest.mark.parametrize(
@@ -74,13 +81,32 @@ def test_machines_are_known_by_any_name(name, key):
     assert known_machine(name) == (machines()[key] if key else None)
 
 
+@pytest.mark.parametrize(
+    "name", ["Arc Pro B580", "RTX 4070 Super", "RTX 5090 D", "Radeon RX 7900 XTX Turbo"]
+)
+def test_a_near_name_is_asked_back(name):
+    with pytest.raises(UsageError, match=r"did you mean `[\w-]+` \("):
+        find_machine(name)
+    assert find_machine("Arc Pro B60").memory > find_machine("Arc B580").memory
+    assert find_machine("NVIDIA H100 80GB HBM3") == machines()["h100"]
+
+
 def test_names_may_count_devices():
     counts = {"2x RTX 3090": 2, "8xH100": 8, "RTX 3090 x2": 2, "RTX 3090": 1, "RX 7900 XTX": 1}
     assert {name: devices_in(name) for name in counts} == counts
 
 
 def test_engines_begin_a_name():
-    assert known_engine("vLLM 0.24.0") == known_engine("SGLang (Aug 2026)")
+    new, old, other = map(known_engine, ("vLLM 0.24.0", "vLLM (Jul 2025)", "SGLang (Aug 2026)"))
+    assert new and old and other
+    assert new.round == other.round and new.description != other.description
+    assert old.eagle3 > new.eagle3 == 0 and old.share == new.share
+    assert known_engine("vllm-0.9.1") == old
+    assert (mlx := known_engine("Rapid-MLX")) and not mlx.few_rows
+    assert find_engine("vllm 0.24") == new
+    for name in ("vllm-fork", "llama.cop"):
+        with pytest.raises(UsageError, match="unknown engine"):
+            find_engine(name)
     assert known_engine("Ollama") == known_engine("llama.cpp b1") != known_engine("vLLM")
     assert known_engine("my own loop") is None
 
@@ -140,8 +166,7 @@ def test_a_deepseek_configuration_compresses_keys():
 def test_a_gguf_file_has_the_bits_of_its_size(tmp_path):
     gguf = pytest.importorskip("gguf")
     import numpy as np
-
-    from specbench.engine.gguf import finish
+    from export_pair import finish
 
     writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")
     writer.add_block_count(2)

@@ -54,46 +54,28 @@ def cells(*heads: str, task: str = "math") -> list[dict[str, Any]]:
     return [{"method": "diversed", "task": task, **BLANK, "head": head} for head in heads]
 
 
-def test_heads_have_the_shortest_unambiguous_names():
-    for heads, labels in (
-        ("bundled", "diversed"),
-        ("results", "diversed"),
-        ("bundled results", "diversed bundled, diversed results"),
-        ("bundled out/a", "diversed, diversed a"),
-        ("results/h/x-0.7 results/h/x-0.8", "diversed x-0.7, diversed x-0.8"),
-        # The ends are equal, so these two need more of the path.
-        ("x/a/math x/b/math x/c", "diversed a/math, diversed b/math, diversed c"),
-        ("math x/math", "diversed math, diversed x/math"),
-        ("/heads/mlp", "diversed mlp"),
-        # Heads of one recipe have names of one length.
-        ("f/seed-0 f/seed-1 g/seed-0", "diversed f/seed-0, diversed f/seed-1, diversed g/seed-0"),
-        # So do heads that were trained for another task.
-        ("f/seed-0/m f/seed-1/m g/m", "diversed seed-0/m, diversed seed-1/m, diversed g/m"),
-        (
-            "f/seed-0/m f/seed-1/m g/seed-0/m",
-            "diversed f/seed-0/m, diversed f/seed-1/m, diversed g/seed-0/m",
-        ),
-    ):
-        assert ", ".join(method_labels(cells(*heads.split()))) == labels
+HEADS = (
+    *("bundled", "results", "bundled results", "bundled out/a", "math x/math", "/heads/mlp"),
+    "results/h/x-0.7 results/h/x-0.8",
+    "x/a/math x/b/math x/c",  # the ends are equal, so these two need more of the path
+    "f/seed-0 f/seed-1 g/seed-0",  # heads of one recipe have names of one length
+    "f/seed-0/m f/seed-1/m g/m",  # so do heads that were trained for another task
+    "f/seed-0/m f/seed-1/m g/seed-0/m",
+)
+METHODS: tuple[dict[str, Any], ...] = (
+    {"method": "static", "weight": 0.5, "head": float("nan")},
+    *({"method": "mentored", "budget": 0.1}, {"method": "typical", "epsilon": 0.09, "delta": 0.3}),
+    *({"method": "cactus", "divergence": 1.0}, {"method": "block"}),
+    {"method": "sharpened", "target_temperature": 0.6},
+    {"method": "gated", "weight": 0.5, "gate": 0.05},
+)
 
 
-def test_an_automatic_head_is_one_row_over_all_tasks():
-    both = cells("bundled") + cells("results", task="news")
+def test_methods_name_their_parameters_and_heads_as_shortly_as_is_unambiguous(stored):
+    named = (f"{heads}: {', '.join(method_labels(cells(*heads.split())))}" for heads in HEADS)
+    stored(*named, *(method_label(BLANK | cell) for cell in METHODS))
+    both = cells("bundled") + cells("results", task="news")  # one row over all tasks
     assert method_labels(both) == ["diversed", "diversed"]
-
-
-def test_methods_name_their_parameters():
-    for cell, label in (
-        ({"method": "static", "weight": 0.5, "head": float("nan")}, "static w=0.5"),
-        ({"method": "mentored", "budget": 0.1}, "mentored D=0.1"),
-        ({"method": "typical", "epsilon": 0.09, "delta": 0.3}, "typical ε=0.09 δ=0.3"),
-        ({"method": "cactus", "divergence": 1.0}, "cactus d=1"),
-        ({"method": "sharpened", "target_temperature": 0.6}, "sharpened t=0.6"),
-        ({"method": "gated", "weight": 0.5, "gate": 0.05}, "gated g=0.05 w=0.5"),
-        ({"method": "gated-diversed", "gate": 0.1, "head": "x"}, "gated-diversed g=0.1 x"),
-        ({"method": "block"}, "block"),
-    ):
-        assert method_label(BLANK | cell) == label
 
 
 def test_a_metric_with_the_name_of_a_figure_is_shown_as_a_score():

@@ -14,17 +14,9 @@ from hypothesis import strategies as st
 from specbench import __version__
 from specbench.errors import RunError, UsageError
 from specbench.files import PACKINGS
+from specbench.runs import records
 from specbench.runs.configuration import RunConfig
 from specbench.runs.model import RecordedRounds, SampleRecord
-from specbench.runs.records import (
-    RECORDS,
-    damaged_file,
-    lines_named,
-    read_examples,
-    read_records,
-    set_aside,
-    write_examples,
-)
 from specbench.runs.run import Run, read_run
 from specbench.runs.shards import run_name
 from specbench.tasks.example import Example
@@ -58,20 +50,20 @@ def test_a_file_cut_anywhere_keeps_its_complete_lines_and_can_grow(tmp_path, tex
     content = content[: round(cut * len(content))]
     path.write_bytes(content)
     whole = texts[: content.count(b"\n")]
-    assert [r.text for r in read_records(tmp_path)] == whole
+    assert [r.text for r in records.read_records(tmp_path)] == whole
     damaged: list[int] = []
-    assert [r.text for r in read_records(tmp_path, damaged=damaged)] == whole
-    set_aside(path, damaged)
+    assert [r.text for r in records.read_records(tmp_path, damaged=damaged)] == whole
+    records.set_aside(path, damaged)
     with path.open("ab") as file:
         file.write(to_line({**RECORD, "text": "next"}))
-    assert [r.text for r in read_records(tmp_path)] == [*whole, "next"]
+    assert [r.text for r in records.read_records(tmp_path)] == [*whole, "next"]
 
 
 def test_many_damaged_lines_are_refused(tmp_path):
-    path = tmp_path / RECORDS
+    path = tmp_path / records.RECORDS
     path.write_bytes(b"\n" * 20_000)  # a small gzip file may contain millions
     with pytest.raises(UsageError, match="more than 10000 damaged lines"):
-        list(read_records(path, damaged=[]))
+        list(records.read_records(path, damaged=[]))
 
 
 @pytest.mark.parametrize("suffix", ["", *PACKINGS])
@@ -82,12 +74,12 @@ def test_foreign_bytes_are_left_out_named_and_set_aside(tmp_path, caplog, suffix
     other = to_line({**RECORD, "sample_id": "2"})
     with PACKINGS.get(suffix, open)(path, "wb") as file:
         file.write(to_line(RECORD) + line + b"\n" + other)
-    aside = damaged_file(path)
+    aside = records.damaged_file(path)
     aside.unlink(missing_ok=True)
     caplog.clear()
-    assert [record.sample_id for record in read_records(tmp_path)] == ["1", "2"]
+    assert [record.sample_id for record in records.read_records(tmp_path)] == ["1", "2"]
     assert f"{path}: line 2 is damaged and left out" in caplog.text
-    assert set_aside(path, [2]) == aside == tmp_path / "samples.damaged"
+    assert records.set_aside(path, [2]) == aside == tmp_path / "samples.damaged"
     assert aside.read_bytes() == line + b"\n"
     with PACKINGS.get(suffix, open)(path, "rb") as file:
         assert file.read() == to_line(RECORD) + other
@@ -112,29 +104,29 @@ def test_foreign_bytes_are_left_out_named_and_set_aside(tmp_path, caplog, suffix
     ],
 )
 def test_a_damaged_line_costs_no_other_line(tmp_path, damage):
-    path = tmp_path / RECORDS
+    path = tmp_path / records.RECORDS
     path.write_bytes(to_line(RECORD) + damage)
     damaged: list[int] = []
-    assert [r.line() for r in read_records(path, damaged=damaged)] == [
+    assert [r.line() for r in records.read_records(path, damaged=damaged)] == [
         SampleRecord(**RECORD).line()
     ]
     assert damaged == [2]
 
 
 def test_a_flipped_byte_in_a_packed_file_is_no_damaged_line(tmp_path, caplog):
-    path = tmp_path / f"{RECORDS}.gz"
+    path = tmp_path / f"{records.RECORDS}.gz"
     content = gzip.compress(b"".join(map(to_line, [RECORD] * 9)), compresslevel=0, mtime=0)
     at = content.index(b"{")
     path.write_bytes(content[:at] + b"[" + content[at + 1 :])
     with pytest.raises(UsageError, match=r"samples\.jsonl\.gz is damaged .*CRC"):
-        list(read_records(tmp_path))
+        list(records.read_records(tmp_path))
     assert not caplog.records
 
 
 def test_damaged_lines_are_named_briefly():
-    assert lines_named([3]) == "line 3 is"
-    assert lines_named([3, 4]) == "lines 3, 4 are"
-    assert lines_named(range(1, 10)) == "lines 1, 2, 3, 4, 5 and 4 more are"
+    assert records.lines_named([3]) == "line 3 is"
+    assert records.lines_named([3, 4]) == "lines 3, 4 are"
+    assert records.lines_named(range(1, 10)) == "lines 1, 2, 3, 4, 5 and 4 more are"
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
@@ -142,31 +134,31 @@ def test_damaged_lines_are_named_briefly():
 def test_foreign_bytes_among_examples_are_one_located_error(tmp_path, line):
     (tmp_path / "examples.jsonl").write_bytes(line + b"\n")
     with pytest.raises(UsageError, match=r"examples\.jsonl, line 1: "):
-        read_examples(tmp_path)
+        records.read_examples(tmp_path)
 
 
 def test_every_field_of_an_example_survives_the_disk(tmp_path, full_disk):
     tasks = {"one": [FULL, Example("2", "p", "r")], "two": [Example("1", "q")]}
     with pytest.MonkeyPatch.context() as patch, pytest.raises(RunError, match="No space left"):
         patch.setattr(os, "replace", full_disk)
-        write_examples(tmp_path, tasks)
+        records.write_examples(tmp_path, tasks)
     assert list(tmp_path.iterdir()) == []
-    write_examples(tmp_path, tasks)
+    records.write_examples(tmp_path, tasks)
     assert len((tmp_path / "examples.jsonl").read_bytes().splitlines()) == 3
     expected = {
         task: {example.id: example for example in examples} for task, examples in tasks.items()
     }
-    assert read_examples(tmp_path) == expected
+    assert records.read_examples(tmp_path) == expected
     path = tmp_path / "examples.jsonl"
     (tmp_path / "examples.jsonl.bz2").write_bytes(bz2.compress(path.read_bytes()))
     path.unlink()
-    assert read_examples(tmp_path) == expected
+    assert records.read_examples(tmp_path) == expected
 
 
 def test_an_invalid_example_is_located(tmp_path):
     path = tmp_path / "examples.jsonl"
     with pytest.raises(UsageError, match=path.name):
-        read_examples(tmp_path)
+        records.read_examples(tmp_path)
     good: dict[str, Any] = {"task": "t", "id": "1", "prompt": "p"}
     wrong: list[tuple[Any, str]] = [
         ([1], "must be a table"),
@@ -180,11 +172,11 @@ def test_an_invalid_example_is_located(tmp_path):
     for line, problem in [*lines, ("[" * 100_000, "Invalid JSON")]:
         path.write_text(f"{json.dumps(good)}\n{line}\n")
         with pytest.raises(UsageError, match=rf"examples\.jsonl, line 2: .*{problem}"):
-            read_examples(tmp_path)
+            records.read_examples(tmp_path)
     path.unlink()
     path.mkdir()
     with pytest.raises(UsageError, match="cannot be read: Is a directory"):
-        read_examples(tmp_path)
+        records.read_examples(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -11,19 +11,6 @@ from specbench.serving.client import Client
 from specbench.serving.server import Completion, Server
 from specbench.validation import server as checking
 from specbench.validation.findings import FAILED, WEAK, Finding, failures
-from specbench.validation.server import (
-    COUNTED,
-    CUT_TOKENS,
-    FILTERS,
-    SAMPLER,
-    STREAMS,
-    TEMPERATURE,
-    TOKENS,
-    Complete,
-    TextsOfServer,
-    check_server,
-    too_weak,
-)
 from specbench.validation.texts import Context
 
 from .toy import BONUS_FROM_Q, DRAFT_LENGTH, END, FAULTS, serving, speculate, toy
@@ -46,11 +33,16 @@ class Local:
 
 
 def check(
-    complete: Complete, samples: int, contexts: Sequence[Context] = CONTEXTS, **changes: Any
+    complete: checking.Complete,
+    samples: int,
+    contexts: Sequence[Context] = CONTEXTS,
+    **changes: Any,
 ) -> list[Finding]:
     """Check a server with the options ``changes``, by default at two temperatures."""
-    server = TextsOfServer(toy(), complete, DRAFT_LENGTH, samples, (1.0, 0.7), seed=0, tie=1e-3)
-    return list(check_server(server._replace(**changes), contexts, lambda text: None))
+    server = checking.TextsOfServer(
+        toy(), complete, DRAFT_LENGTH, samples, (1.0, 0.7), seed=0, tie=1e-3
+    )
+    return list(checking.check_server(server._replace(**changes), contexts, lambda text: None))
 
 
 def failed(findings: list[Finding]) -> set[str]:
@@ -60,9 +52,12 @@ def failed(findings: list[Finding]) -> set[str]:
 def test_a_correct_server_is_lossless_and_the_power_is_named():
     with serving() as url:
         findings = check(Server(url, Client(requests=2)).complete, 96)
-    assert not failures(findings) and not too_weak(findings), findings
-    assert [f.name for f in findings] == ["first choices", *2 * [*COUNTED, *STREAMS, *SAMPLER]]
-    tokens = next(f for f in findings if f.name == TOKENS)
+    assert not failures(findings) and not checking.too_weak(findings), findings
+    assert [f.name for f in findings] == [
+        "first choices",
+        *2 * [*checking.COUNTED, *checking.STREAMS, *checking.SAMPLER],
+    ]
+    tokens = next(f for f in findings if f.name == checking.TOKENS)
     assert 0.05 < tokens.facts["share"] < 0.7
     assert f"notices {100 * tokens.facts['share']:.0f} % of wrong draws" in tokens.sentence
 
@@ -104,20 +99,24 @@ class Distorted(Local):
 
 @pytest.mark.parametrize(
     ("fault", "name"),
-    [({"heat": 1.2}, TEMPERATURE), ({"heat": 1 / 1.2}, TEMPERATURE), ({"least": 0.05}, FILTERS)],
+    [
+        ({"heat": 1.2}, checking.TEMPERATURE),
+        ({"heat": 1 / 1.2}, checking.TEMPERATURE),
+        ({"least": 0.05}, checking.FILTERS),
+    ],
 )
 def test_another_temperature_and_a_filter_are_found(fault, name):
     findings = check(Distorted(**fault).complete, 512)
     assert f"{name} T=1" in failed(findings)
     (finding,) = [f for f in findings if f.name == name and f.subject == "T=1"]
-    assert ("the texts look like T=" in finding.sentence) == (name == TEMPERATURE)
-    assert ("is a filter on?" in finding.sentence) == (name == FILTERS)
+    assert ("the texts look like T=" in finding.sentence) == (name == checking.TEMPERATURE)
+    assert ("is a filter on?" in finding.sentence) == (name == checking.FILTERS)
 
 
 def test_one_weak_test_does_not_make_a_check_weak():
     findings = check(Local().complete, 96)
     assert any(f.verdict == WEAK for f in findings)
-    assert not too_weak(findings)
+    assert not checking.too_weak(findings)
 
 
 def test_a_fault_of_bonus_tokens_alone_is_found(monkeypatch):
@@ -145,7 +144,7 @@ def test_no_seed_is_decoded_twice():
 
 def test_few_samples_are_too_weak():
     findings = check(Local().complete, 8)
-    assert too_weak(findings) and not failures(findings)
+    assert checking.too_weak(findings) and not failures(findings)
     assert any("would hardly be noticed" in finding.sentence for finding in findings)
 
 
@@ -197,7 +196,7 @@ def test_prompts_are_cut_where_the_next_token_varies_most_at_each_temperature():
     class Noting(Local):
         def complete(self, prompt, *how):
             temperature, _, limit, _ = how
-            if limit == CUT_TOKENS:
+            if limit == checking.CUT_TOKENS:
                 cut[temperature] = prompt[-1]
             return super().complete(prompt, *how)
 

@@ -9,22 +9,7 @@ import torch
 from scipy.stats import binom, kstest
 from torch import Tensor
 
-from specbench.validation.draws import (
-    MIN_EXPECTED,
-    MIN_P,
-    NO_POWER,
-    TOP_K,
-    TOP_P,
-    Counts,
-    FilteredTails,
-    Stream,
-    TemperatureScore,
-    cells_of,
-    deviance,
-    lower_tails,
-    smallest_share,
-    uniform,
-)
+from specbench.validation import draws
 from specbench.validation.findings import FAILED, WEAK
 
 ALPHA = 1e-6
@@ -43,7 +28,7 @@ def laws(seed: int, size: int = K) -> tuple[Tensor, Tensor, Tensor]:
 def test_draws_of_a_law_are_uniform_by_it():
     law, wrong, seen = laws(0)
     uniforms = torch.rand(K, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
-    numbers = uniform(law, wrong, seen, uniforms).sort().values
+    numbers = draws.uniform(law, wrong, seen, uniforms).sort().values
     # Kolmogorov-Smirnov: the 1 % critical value is 1.63 / sqrt(n).
     grid = (torch.arange(K) + 0.5) / K
     assert float((numbers - grid).abs().max()) < 1.63 / math.sqrt(K)
@@ -51,7 +36,7 @@ def test_draws_of_a_law_are_uniform_by_it():
 
 def test_a_draw_without_mass_comes_last():
     law = torch.tensor([[0.25, 0.75, 0.0]], dtype=torch.float64)
-    number = uniform(law, torch.full_like(law, 1 / 3), torch.tensor([2]), torch.tensor([0.5]))
+    number = draws.uniform(law, torch.full_like(law, 1 / 3), torch.tensor([2]), torch.tensor([0.5]))
     assert float(number) == 1
 
 
@@ -59,7 +44,7 @@ def test_a_stream_passes_its_law_and_refuses_a_wrong_one():
     law, wrong, seen = laws(1)
     p_values = []
     for given, other in ((law, wrong), (wrong, law)):
-        stream = Stream(seed=0)
+        stream = draws.Stream(seed=0)
         for rows in torch.arange(K).split(700):  # in parts of different sizes
             stream.add(given[rows], other[rows], seen[rows])
         facts = stream.judge(ALPHA).facts
@@ -71,20 +56,20 @@ def test_a_stream_passes_its_law_and_refuses_a_wrong_one():
 
 def test_without_power_the_control_passes():
     law, _, seen = laws(2)
-    stream, few = Stream(seed=0), Stream(seed=0)
+    stream, few = draws.Stream(seed=0), draws.Stream(seed=0)
     stream.add(law, law, seen)
     verdict, sentence, facts = stream.judge(ALPHA)
-    assert verdict == WEAK and sentence.endswith(NO_POWER)
+    assert verdict == WEAK and sentence.endswith(draws.NO_POWER)
     assert facts["p_value"] > 1e-3 and facts["control"] > ALPHA
     few.add(law[:5], law[:5].flip(-1), seen[:5])
     assert few.judge(ALPHA).facts == {**NOTHING, "draws": 5}
-    assert Stream(seed=0).judge(ALPHA).facts == NOTHING
+    assert draws.Stream(seed=0).judge(ALPHA).facts == NOTHING
 
 
 def test_the_smallest_share_is_detected_and_a_third_of_it_is_not():
     law, wrong, seen = laws(3)
     generator = torch.Generator().manual_seed(4)
-    stream = Stream(seed=0)
+    stream = draws.Stream(seed=0)
     stream.add(law, wrong, seen)
     share = stream.judge(ALPHA).facts["share"]
     assert share is not None and 0.02 < share < 0.5
@@ -94,20 +79,20 @@ def test_the_smallest_share_is_detected_and_a_third_of_it_is_not():
         for seed in range(20):
             false = torch.rand(K, generator=generator) < part
             mixed = torch.where(false[:, None], wrong, law)
-            tried = Stream(seed)
+            tried = draws.Stream(seed)
             tried.add(law, wrong, torch.multinomial(mixed, 1, generator=generator)[:, 0])
             count += tried.judge(ALPHA).verdict == FAILED
         return count
 
     assert refused(1.2 * share) >= 18
     assert refused(share / 3) <= 2
-    assert smallest_share(10.0, 15, ALPHA) is None  # the control has no excess
+    assert draws.smallest_share(10.0, 15, ALPHA) is None  # the control has no excess
 
 
 @pytest.mark.parametrize("right", [True, False])
 def test_counts_of_the_next_token(right):
     law, wrong, _ = laws(5, size=3)
-    counts = Counts(seed=0)
+    counts = draws.Counts(seed=0)
     generator = torch.Generator().manual_seed(6)
     for ours, theirs in zip(law, wrong, strict=True):
         source = ours if right else theirs
@@ -120,7 +105,7 @@ def test_counts_of_the_next_token(right):
 
 def test_a_certain_token_tests_nothing():
     law = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64)
-    counts = Counts(seed=0)
+    counts = draws.Counts(seed=0)
     counts.add(law, law, torch.zeros(100, dtype=torch.long))
     assert counts.judge(ALPHA).facts == NOTHING
 
@@ -130,14 +115,16 @@ def test_cells_of_rare_tokens_are_filled():
     flat = np.full(1000, 0.2)
     steep = 400 * 0.5 ** np.arange(1, 40)
     for expected in (flat, steep, np.r_[steep, flat]):
-        filled = np.bincount(cells_of(expected), expected)
-        assert filled.min() >= MIN_EXPECTED
+        filled = np.bincount(draws.cells_of(expected), expected)
+        assert filled.min() >= draws.MIN_EXPECTED
         assert len(filled) > 4
-    assert set(cells_of(np.array([95.0, 3.0, 2.0]))) == {0}  # the rest is too rare to be a cell
+    assert set(draws.cells_of(np.array([95.0, 3.0, 2.0]))) == {
+        0
+    }  # the rest is too rare to be a cell
 
 
 def test_deviance_by_hand():
-    assert deviance([0, 20], 10) == pytest.approx(2 * 20 * math.log(2))
+    assert draws.deviance([0, 20], 10) == pytest.approx(2 * 20 * math.log(2))
 
 
 SIZE, LEVEL = 400, 4e-4
@@ -145,7 +132,7 @@ LAWS = torch.from_numpy(np.random.default_rng(0).dirichlet(np.full(SIZE, 0.05), 
 
 
 def judge(
-    test: TemperatureScore | FilteredTails,
+    test: draws.TemperatureScore | draws.FilteredTails,
     count: int,
     seed: int,
     heat: float = 1.0,
@@ -162,7 +149,7 @@ def judge(
 
 
 def score(count: int, seed: int, heat: float = 1.0) -> dict[str, Any]:
-    return judge(TemperatureScore(1.0), count, seed, heat)
+    return judge(draws.TemperatureScore(1.0), count, seed, heat)
 
 
 def test_p_values_of_the_temperature_are_uniform():
@@ -171,7 +158,7 @@ def test_p_values_of_the_temperature_are_uniform():
 
 
 def test_false_alarms_of_filters_are_rare():
-    p_values = [judge(FilteredTails(), 320, seed)["p_value"] for seed in range(100)]
+    p_values = [judge(draws.FilteredTails(), 320, seed)["p_value"] for seed in range(100)]
     assert min(p_values) > LEVEL
     assert np.mean(np.array(p_values) < 0.1) < 0.2
 
@@ -187,14 +174,14 @@ def test_the_temperature_that_would_be_seen_is_seen(sign):
 
 
 def test_the_filters_that_would_be_seen_are_seen():
-    visible = judge(FilteredTails(), 1600, 0)["visible"]
-    assert {TOP_K, TOP_P, MIN_P} == visible.keys() and visible[TOP_K] >= 20
-    facts = judge(FilteredTails(), 1600, 1, top=int(visible[TOP_K]))
+    visible = judge(draws.FilteredTails(), 1600, 0)["visible"]
+    assert {draws.TOP_K, draws.TOP_P, draws.MIN_P} == visible.keys() and visible[draws.TOP_K] >= 20
+    facts = judge(draws.FilteredTails(), 1600, 1, top=int(visible[draws.TOP_K]))
     assert facts["p_value"] < LEVEL and facts["seen"] == 0 and facts["expected"] > 5
 
 
 def test_lower_tails_are_those_of_the_binomial():
     masses = np.array([np.full(1000, 0.004), np.full(1000, 0.2)])
-    few, many = lower_tails(masses, np.array([1, 160]))
+    few, many = draws.lower_tails(masses, np.array([1, 160]))
     assert few == pytest.approx(binom.cdf(1, 1000, 0.004))
     assert binom.cdf(160, 1000, 0.2) <= many < 1.5 * binom.cdf(160, 1000, 0.2)

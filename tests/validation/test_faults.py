@@ -113,66 +113,37 @@ class PastTheEnd(loop.Batch):
         return reason
 
 
-def ignores_ends_inside_a_round(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(loop, "Batch", PastTheEnd)
+def planted(module: Any, name: str, fault: Callable[..., Any]) -> Callable[[Patch], None]:
+    """Replace a function by one that is called with the right one first."""
+    right = getattr(module, name)
+    return lambda patch: patch.setattr(module, name, lambda *args: fault(right, *args))
 
 
-def reuses_the_number_of_the_last_acceptance(monkeypatch: Patch) -> None:
-    right = rounds.verify
-
-    def coupled(rule: Any, state: Any, *args: Any) -> Any:
-        numbers = state.uniforms.clone()
-        numbers[:, -1] = numbers[:, -2]
-        return right(rule, state._replace(uniforms=numbers), *args)
-
-    monkeypatch.setattr(rounds, "verify", coupled)
+def reuses_the_number_of_the_last_acceptance(right, rule, state, *args):
+    numbers = state.uniforms.clone()
+    numbers[:, -1] = numbers[:, -2]
+    return right(rule, state._replace(uniforms=numbers), *args)
 
 
-def accepts_more(factor: float) -> Callable[[Patch], None]:
-    def plant(monkeypatch: Patch) -> None:
-        right = rounds.verify
+def accepts_more(factor, right, rule, *args):
+    def likelier(at, x):
+        verdict = rule(at, x)
+        return verdict._replace(accept=(factor * verdict.accept).clamp_max(1))
 
-        def generous(rule: Any, *args: Any) -> Any:
-            def likelier(at: Any, x: Any) -> Any:
-                verdict = rule(at, x)
-                return verdict._replace(accept=(factor * verdict.accept).clamp_max(1))
-
-            return right(likelier, *args)
-
-        monkeypatch.setattr(rounds, "verify", generous)
-
-    return plant
+    return right(likelier, *args)
 
 
-def drafts_from_the_newest_token(monkeypatch: Patch) -> None:
-    right = drafting.draft_token
-
-    def newest(draft: Any, state: Any, *args: Any) -> drafting.Drafts:
-        return right(draft, state._replace(last=state.last[:, -1:]), *args)
-
-    monkeypatch.setattr(drafting, "draft_token", newest)
+def drafts_from_the_newest_token(right, draft, state, *args):
+    return right(draft, state._replace(last=state.last[:, -1:]), *args)
 
 
-def drafts_from_old_states(monkeypatch: Patch) -> None:
-    right = rounds.verify
-
-    def late(rule: Any, state: Any, *args: Any) -> Any:
-        return right(rule, state, *args)._replace(states=state.states)
-
-    monkeypatch.setattr(rounds, "verify", late)
+def drafts_from_old_states(right, rule, state, *args):
+    return right(rule, state, *args)._replace(states=state.states)
 
 
-def limits(change: int) -> Callable[[Patch], None]:
-    def plant(monkeypatch: Patch) -> None:
-        right = loop.decode_all
-
-        def other(pair: Any, rule: Any, requests: Any, options: Any) -> Any:
-            limit = options.max_new_tokens + change
-            return right(pair, rule, requests, replace(options, max_new_tokens=limit))
-
-        monkeypatch.setattr(texts, "decode_all", other)
-
-    return plant
+def limits(change, right, pair, rule, requests, options):
+    limit = options.max_new_tokens + change
+    return right(pair, rule, requests, replace(options, max_new_tokens=limit))
 
 
 class SoftGreedy(GreedyDrafter):
@@ -200,18 +171,20 @@ def nothing(monkeypatch: Patch) -> None:
 
 
 MODEL, LOOKUP = ModelDrafter(), LookupDrafter()
+REUSED = planted(rounds, "verify", reuses_the_number_of_the_last_acceptance)
+NEWEST = planted(drafting, "draft_token", drafts_from_the_newest_token)
+OLD_STATES = planted(rounds, "verify", drafts_from_old_states)
 FAULTS: list[tuple[Callable[[Patch], None], Any, bool, str]] = [
-    (ignores_ends_inside_a_round, MODEL, True, "endings"),
-    (reuses_the_number_of_the_last_acceptance, MODEL, False, "replays"),
-    (reuses_the_number_of_the_last_acceptance, LOOKUP, True, "replays"),
-    (accepts_more(1.03), MODEL, False, "replays"),
-    (drafts_from_the_newest_token, MODEL, False, "probabilities"),
+    (lambda patch: patch.setattr(loop, "Batch", PastTheEnd), MODEL, True, "endings"),
+    (REUSED, MODEL, False, "replays"),
+    (REUSED, LOOKUP, True, "replays"),
+    (planted(rounds, "verify", partial(accepts_more, 1.03)), MODEL, False, "replays"),
+    (NEWEST, MODEL, False, "probabilities"),
+    *((OLD_STATES, module_drafter(pair(), kind), False, "probabilities") for kind in MODULES),
     *(
-        (drafts_from_old_states, module_drafter(pair(), kind), False, "probabilities")
-        for kind in MODULES
+        (planted(texts, "decode_all", partial(limits, change)), MODEL, True, "endings")
+        for change in (-1, 1)
     ),
-    (limits(-1), MODEL, True, "endings"),
-    (limits(1), MODEL, True, "endings"),
     (nothing, SoftGreedy(), True, "probabilities"),
     (nothing, TooLong(1, 3), True, "replays"),
 ]
@@ -225,7 +198,7 @@ def test_a_planted_fault_is_found(monkeypatch, plant, drafter, whole, name):
 
 def test_a_smaller_fault_is_below_the_share_that_is_printed(monkeypatch):
     """What is not found is smaller than the limit of the comparison, which is below 1 %."""
-    accepts_more(1.0005)(monkeypatch)
+    planted(rounds, "verify", partial(accepts_more, 1.0005))(monkeypatch)
     compared = findings(MODEL, whole=False)
     assert not failures(compared)
     (replays,) = (finding for finding in compared if finding.name == "replays")

@@ -23,30 +23,21 @@ from specbench.validation.greedy import check_greedy, divergence, lag
 from specbench.validation.texts import Context, decode_one
 
 from ..decoding.helpers import own_draft
-from ..engine.tiny import (
-    VOCABULARY,
-    blurred,
-    build,
-    config,
-    own_logits,
-    pair_of,
-    random_prompt,
-    tiny_pair,
-)
+from ..engine import tiny
 
 LIMIT = 32
-CONTEXTS = [Context(f"task/{n}", random_prompt(n)) for n in (5, 9)]
+CONTEXTS = [Context(f"task/{n}", tiny.random_prompt(n)) for n in (5, 9)]
 
 
 def twins(text: list[int]) -> tuple[LoadedPair, int, int]:
     """Return a pair whose target has two equally good tokens after a text, and these tokens."""
-    model: Any = build(config("llama"))
-    best = int(own_logits(model, text)[-1].argmax())
-    other = (best + 1) % VOCABULARY
+    model: Any = tiny.build(tiny.config("llama"))
+    best = int(tiny.own_logits(model, text)[-1].argmax())
+    other = (best + 1) % tiny.VOCABULARY
     with torch.no_grad():
         head = model.get_output_embeddings().weight
         head[other] = head[best]
-    return pair_of(model, blurred(model, noise=0.01)), best, other
+    return tiny.pair_of(model, tiny.blurred(model, noise=0.01)), best, other
 
 
 def verdicts(pair: LoadedPair, strict: bool = True) -> list[str]:
@@ -54,12 +45,12 @@ def verdicts(pair: LoadedPair, strict: bool = True) -> list[str]:
 
 
 def test_correct_decoding_passes():
-    assert verdicts(tiny_pair("llama")) == [OK, OK]
-    assert verdicts(tiny_pair("llama"), strict=False) == [REPORT, REPORT]
+    assert verdicts(tiny.tiny_pair("llama")) == [OK, OK]
+    assert verdicts(tiny.tiny_pair("llama"), strict=False) == [REPORT, REPORT]
 
 
 def test_a_draft_that_always_agrees_shows_nothing():
-    assert verdicts(own_draft(tiny_pair("llama"))) == [OK, WEAK]
+    assert verdicts(own_draft(tiny.tiny_pair("llama"))) == [OK, WEAK]
 
 
 def test_a_tie_is_no_divergence_and_a_worse_token_is():
@@ -67,19 +58,19 @@ def test_a_tie_is_no_divergence_and_a_worse_token_is():
     tie = divergence(pair, CONTEXTS[0], [7, best, 3], [7, other, 5])
     assert (tie["position"], tie["tie"]) == (1, True)
     assert tie["margin"] < greedy.TIE
-    right = tiny_pair("llama")
+    right = tiny.tiny_pair("llama")
     text = decode_one(right, CONTEXTS[0], 4).token_ids
-    worse = divergence(right, CONTEXTS[0], text, [*text[:2], (text[2] + 1) % VOCABULARY, 0])
+    worse = divergence(right, CONTEXTS[0], text, [*text[:2], (text[2] + 1) % tiny.VOCABULARY, 0])
     assert (worse["position"], worse["tie"]) == (2, False)
     assert worse["behind"] > greedy.TIE
 
 
 def test_a_text_that_ends_early_diverges_at_its_end():
-    pair = replace(tiny_pair("llama"), eos_ids=frozenset({3}))
-    text = decode_one(tiny_pair("llama"), CONTEXTS[0], 4).token_ids
+    pair = replace(tiny.tiny_pair("llama"), eos_ids=frozenset({3}))
+    text = decode_one(tiny.tiny_pair("llama"), CONTEXTS[0], 4).token_ids
     difference = divergence(pair, CONTEXTS[0], text, [*text[:2], END])
     assert (difference["position"], difference["tie"]) == (2, False)
-    without = divergence(tiny_pair("llama"), CONTEXTS[0], text, text[:2])
+    without = divergence(tiny.tiny_pair("llama"), CONTEXTS[0], text, text[:2])
     assert (without["position"], without["tie"]) == (2, False)
 
 
@@ -87,11 +78,11 @@ def test_a_fault_fails_with_its_position(monkeypatch):
     def wrong(*options, **how):
         text = decode_one(*options, **how)
         if how:
-            text.token_ids[6] = (text.token_ids[6] + 1) % VOCABULARY
+            text.token_ids[6] = (text.token_ids[6] + 1) % tiny.VOCABULARY
         return text
 
     monkeypatch.setattr(greedy, "decode_one", wrong)
-    plain, equal = check_greedy(tiny_pair("llama"), CONTEXTS, 3, LIMIT, strict=True)
+    plain, equal = check_greedy(tiny.tiny_pair("llama"), CONTEXTS, 3, LIMIT, strict=True)
     assert (plain.verdict, equal.verdict) == (OK, FAILED)
     assert "0 of 2 texts equal" in equal.sentence
     assert "apart (median), and 2 of these differences are more than rounding" in equal.sentence
@@ -100,7 +91,9 @@ def test_a_fault_fails_with_its_position(monkeypatch):
 
 def test_every_drafter_is_compared():
     drafters = [MODEL, parse_drafter("prompt-lookup")]
-    findings = check_greedy(tiny_pair("llama"), CONTEXTS, 3, LIMIT, strict=True, drafters=drafters)
+    findings = check_greedy(
+        tiny.tiny_pair("llama"), CONTEXTS, 3, LIMIT, strict=True, drafters=drafters
+    )
     subjects = ["T=0, float32", "T=0, float32", "T=0, float32, prompt-lookup"]
     assert [finding.subject for finding in findings] == subjects
     rejected = [finding.facts["rejected"] for finding in findings[1:]]
@@ -108,9 +101,11 @@ def test_every_drafter_is_compared():
 
 
 def test_lag_is_measured_from_the_first_choice():
-    pair = tiny_pair("llama")
+    pair = tiny.tiny_pair("llama")
     text = decode_one(pair, CONTEXTS[1], 5).token_ids
-    target_lag = lag(pair.target, CONTEXTS[1], [*text[:4], (text[4] + 1) % VOCABULARY], frozenset())
+    target_lag = lag(
+        pair.target, CONTEXTS[1], [*text[:4], (text[4] + 1) % tiny.VOCABULARY], frozenset()
+    )
     assert target_lag.behind[:4].max() <= greedy.TIE
     assert target_lag.behind[4] >= target_lag.margin[4] - 1e-6 > 0
 

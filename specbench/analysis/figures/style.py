@@ -72,7 +72,6 @@ LOOKS = {
     "fly": Look("#7A6FBE", (12, 1, 0), 7.0),
     "synthetic": Look("#999999", "x", 6.0),
     "gated": Look("#AA3377", "d", 6.0),
-    "gated-diversed": Look("#7F1D0C", ">", 6.5),
 }
 # For methods without a look, such as the user's own; filled, since the edge is white.
 _OTHER_MARKERS: tuple[Marker, ...] = ("H", (4, 1, 0), (6, 1, 0), (7, 0, 0), (8, 1, 0))

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby, zip_longest
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from unicodedata import lookup
 
 from rich.cells import cell_len
 
@@ -33,8 +34,16 @@ _LATEX = {
     **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
     **{"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': "''"},
     **{"[": "{[}", "*": "{*}"},  # the preceding line break would parse them as its arguments
-    **{"α": r"$\alpha$", "×": r"$\times$", "≥": r"$\geq$", "─": "--", "\n": " "},
+    **{"─": "--", "—": "---", "–": "--", "…": r"\ldots{}", "\n": " ", "\N{NO-BREAK SPACE}": "~"},
 }
+_GREEK = ("alpha", "beta", "gamma", "delta", "epsilon", "theta", "lamda", "mu", "sigma", "tau")
+_LATEX |= {lookup(f"GREEK SMALL LETTER {name}"): rf"$\{name}$" for name in _GREEK}
+_LATEX["λ"] = r"$\lambda$"  # which Unicode spells otherwise
+_MATH = {"±": "pm", "×": "times", "·": "cdot", "≥": "geq", "≤": "leq", "≠": "neq", "≈": "approx"}
+_MATH |= {"→": "to", "∞": "infty", "−": "-", "√": "surd", "Σ": "Sigma", "Δ": "Delta", "†": "dagger"}
+_LATEX |= {sign: "$-$" if name == "-" else f"$\\{name}$" for sign, name in _MATH.items()}
+#: What a title says of the numbers of a run, which a label must not have.
+_MEASURED = re.compile(r"(, n = [\d to,]+|: \d[\d,]* prompts?\b.*)$", re.DOTALL)
 
 
 class TableCell(NamedTuple):
@@ -178,7 +187,7 @@ def to_markdown(*tables: Table) -> str:
 
 
 def to_latex(*tables: Table) -> str:
-    """Render tables as LaTeX with booktabs; titles and notes become captions."""
+    """Render tables as LaTeX with booktabs; titles become captions, and notes comments."""
     return "\n\n".join([r"% needs \usepackage{booktabs}", *map(_latex_table, tables)]) + "\n"
 
 
@@ -351,11 +360,13 @@ def _plain(words: str) -> str:
 
 def _latex_table(table: Table) -> str:
     parts = "\n\\par\\medskip\n".join(map(_tabular, _parts(table, LATEX_WIDTH)))
-    return rf"""\begin{{table*}}[t]
+    notes = "".join(f"% {' '.join(note.split())}\n" for note in table.notes)
+    label = re.sub("[^A-Za-z0-9.]+", "-", _MEASURED.sub("", table.title)).strip("-")
+    return rf"""{notes}\begin{{table*}}[t]
 \centering\footnotesize\setlength{{\tabcolsep}}{{3pt}}
 {parts}
-\caption{{{_escaped(" ".join([f"{table.title}.", *table.notes]))}}}
-\label{{tab:{re.sub("[^A-Za-z0-9.:]+", "-", table.title)}}}
+\caption{{{_escaped(f"{table.title}.")}}}
+\label{{tab:{label}}}
 \end{{table*}}"""
 
 

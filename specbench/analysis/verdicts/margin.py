@@ -19,7 +19,7 @@ or ``sd`` from itself if a run names it twice.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -91,14 +91,18 @@ def margin_rows(
         shared["blocks"], noise = count_blocks(base), TaskRun.of(cells).noise
         rows += [shared | _facts(cell) for _, cell in base.groupby(_SETTING, sort=False)]
         settings = [cell for _, cell in compared.groupby(_SETTING, sort=False)]
-        for heads in [*([cell] for cell in settings), *_recipes(settings)]:
-            row = shared | _facts(pd.concat(heads)) | {"against": baseline, "margin": margin}
-            row["again"] = row["method"] in same_server
-            row["noise"] = noise.get(heads[0]["session"].iloc[0], math.nan)
-            row |= (
-                _compare(heads[0], base, margin) if len(heads) == 1 else _mean(heads, base, margin)
-            )
-            rows.append(row)
+        recipes = _recipes(settings)
+        seeded = {index for _, heads in recipes for index in heads}
+        for index, cell in enumerate(settings):
+            row = _facts(cell) | {"seeds": 1 if index in seeded else math.nan}
+            rows.append(shared | row | _compare(cell, base, margin))
+        for label, heads in recipes:
+            cells_of_heads = [settings[index] for index in heads]
+            row = _facts(pd.concat(cells_of_heads)) | {"arm": label, "seeds": len(heads)}
+            rows.append(shared | row | _mean(cells_of_heads, base, margin))
+        for row in rows[-len(settings) - len(recipes) :]:
+            row |= {"against": baseline, "margin": margin, "again": row["method"] in same_server}
+            row["noise"] = noise.get(row["session"], math.nan)
     table = pd.DataFrame(rows)
     if table.empty:
         raise UsageError(f"the runs hold no method to compare with {baseline}: measure one too")
@@ -111,7 +115,7 @@ def margin_rows(
     floor = factors.groupby(settings, dropna=False).transform("max")
     table["noise"] = floor.fillna(table["noise"]).mask(again)
     verdicts = [margin_verdict(row) if row["against"] == baseline else {} for row in rows_of(table)]
-    return table.join(pd.DataFrame(verdicts)).drop(columns="arm")
+    return table.join(pd.DataFrame(verdicts)).drop(columns=["arm", "session"])
 
 
 def prompts_needed(differences: Floats, margin: float, failure: float = 0) -> int:
@@ -188,7 +192,7 @@ def _arm_named(name: str, samples: pd.DataFrame) -> str:
 def _facts(cell: pd.DataFrame) -> Row:
     """Return the figures that one setting has without a baseline."""
     texts = first_decodes(cell)
-    names = [*TASK, "quality_metric", "method", *_SETTING, CONCURRENCY]
+    names = [*TASK, "session", "quality_metric", "method", *_SETTING, CONCURRENCY]
     facts: Row = texts.iloc[0][names].to_dict()
     facts["quality"] = estimates.score_interval(texts, "quality", facts["quality_metric"]).value
     facts |= {"n": texts["sample_id"].nunique(), "answers": len(texts)}
@@ -247,17 +251,20 @@ def _compare(cell: pd.DataFrame, base: pd.DataFrame, margin: float) -> Row:
     }
 
 
-def _recipes(settings: Sequence[pd.DataFrame]) -> Iterator[list[pd.DataFrame]]:
-    """Yield the settings of each recipe: heads that differ in the seed of their training alone."""
-    recipes: dict[tuple[Any, ...], list[pd.DataFrame]] = {}
-    for cell in settings:
+def _recipes(settings: Sequence[pd.DataFrame]) -> list[tuple[str, list[int]]]:
+    """Return the label of each recipe and its settings.
+
+    The heads of a recipe differ in the seed of their training alone.
+    """
+    recipes: dict[tuple[Any, ...], list[int]] = {}
+    for index, cell in enumerate(settings):
         first = cell.iloc[0]
         if recipe := recipe_key(first):
-            recipes.setdefault((*recipe, first["load"], first["draft_length"]), []).append(cell)
-    for (folder, *_), heads in recipes.items():
-        if len(heads) > 1:
-            (label,) = method_labels([{**heads[0].iloc[0], "head": folder}])
-            yield [cell.assign(arm=f"{label}, mean of {len(heads)} seeds") for cell in heads]
+            recipes.setdefault((*recipe, first["load"], first["draft_length"]), []).append(index)
+    several = {key: heads for key, heads in recipes.items() if len(heads) > 1}
+    firsts = [{**settings[heads[0]].iloc[0], "head": key[0]} for key, heads in several.items()]
+    labels = zip(method_labels(firsts), several.values(), strict=True)
+    return [(f"{label}, mean of {len(heads)} seeds", heads) for label, heads in labels]
 
 
 def _mean(heads: Sequence[pd.DataFrame], base: pd.DataFrame, margin: float) -> Row:

@@ -247,7 +247,7 @@ def margin_verdict(row: Row) -> Row:
             f"(n = {row['n']:.0f}; at least {FEWEST} are needed)"
         )
         sentence = f"{row['label']}: {'; '.join(filter(None, (few, row['remarks'])))}"
-        return {"verdict": FEW, "sentence": sentence}
+        return {"verdict": FEW, "loss": None, "more_prompts": math.nan, "sentence": sentence}
     load = f" at concurrency {row[CONCURRENCY]:.0f}" if by_requests else ""
     speed, times = _margin_speed(row, f" per {'request' if by_requests else 'sample'}{load}")
     loss, quality, more = _margin_quality(row)
@@ -293,12 +293,12 @@ def _margin_speed(row: Row, unit: str) -> Clause:
     return Clause(outcome, f"{shown(metric).interval(row)} {times}{remark and f' ({remark})'}")
 
 
-def _margin_quality(row: Row) -> tuple[str, str, float]:
+def _margin_quality(row: Row) -> tuple[str | None, str, float]:
     """Return the loss beside the margin, how to say it, and how many more prompts would decide."""
     unit, scale = shown_metric(row["quality_metric"])
     value, low, high = (scale * row[QUALITY_LESS + end] for end in ENDS)
     if math.isnan(low):
-        return MISSING, "quality was not measured", math.nan
+        return None, "quality was not measured", math.nan
     if row["quality"] == value == 0:
         zero = f"{unit} 0 of all answers, so no loss can show: check the prompts"
         return OPEN, zero, math.nan

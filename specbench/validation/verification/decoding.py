@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from specbench.decoding.heads.registry import RELEASED, TRAINED, bundled_heads, facts
-from specbench.engine.pair import LoadedPair
 from specbench.engine.pairs import ROLES
 from specbench.errors import UsageError
 from specbench.experiment.cells import Cell
@@ -97,10 +96,6 @@ class Replay:
         pair = Loader().load(plan)
         runner = SampleRunner(plan, pair)
         yield _check_models(run, runner)
-        decoded_here = [record for record in records if record.method not in run.servers]
-        if decoded_here and decoded_here[0].token_ids is not None:
-            stops = {name: task.stop for name, task in run.tasks.items()}
-            yield _check_texts(decoded_here, pair, stops)
         recorded = {names_of(record): record for record in records}
         within = PROBABILITY.get(pair.target.dtype, COARSE)
         for number, task in enumerate(plan.tasks):
@@ -173,24 +168,6 @@ def _divergence(record: SampleRecord, redecoded: SampleRecord, within: float) ->
     columns = ({name: values[name]} for name in DECODED if name not in unscored)
     texts = [text for column in columns if (text := findings.difference(recorded, column, within))]
     return "; ".join(texts[:2])
-
-
-def _check_texts(
-    records: Sequence[SampleRecord], pair: LoadedPair, stops: Mapping[str, Sequence[str]]
-) -> findings.Finding:
-    """Check that all stored texts follow from their tokens and the stop strings of their task."""
-
-    def compare(record: SampleRecord) -> str:
-        try:
-            text = pair.text_of(record.token_ids or [])
-        except (OverflowError, TypeError, ValueError):
-            return "its tokens are not those of the models"
-        for stop in stops[record.task]:
-            text = text.split(stop, 1)[0]
-        return findings.difference({"text": record.text}, {"text": text})
-
-    compared = ((vars(record), compare(record)) for record in records)
-    return findings.finding("texts follow from tokens", f"{len(records):,} samples", compared)
 
 
 def _check_models(run: Run, runner: SampleRunner) -> findings.Finding:

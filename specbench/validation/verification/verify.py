@@ -7,7 +7,7 @@ is counted in the last finding, and so are times, which differ between any two r
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +24,7 @@ from specbench.runs.run import CONFIG, ENVIRONMENT, Run, refuse_benchmarks
 from specbench.tasks.example import Example
 from specbench.tasks.metrics import METRICS, get_metric
 from specbench.tasks.task import Task, local_task
-from specbench.validation.findings import SKIPPED, Finding, finding_of
+from specbench.validation.findings import SKIPPED, Finding, difference, finding, finding_of
 from specbench.validation.verification.decoding import Replay, ShowSample, head_difference
 from specbench.validation.verification.plan import check_examples, check_plan, task_plan
 from specbench.validation.verification.tables import check_counts, check_scores, check_tables
@@ -40,6 +40,7 @@ _CHECKED = {
     records.TIMINGS,
     records.TIMED_RECORDS,
 }
+TEXTS = "texts follow from tokens"
 _NEEDED = {*records.TRACED, "text", "stopped_by", "rounds", "scores", "quality", "quality_metric"}
 
 
@@ -119,11 +120,12 @@ class Verification:
             decoded_here = [record for record in self.records if record.method not in run.servers]
             if decoded_here:
                 yield check_counts(decoded_here)
+                yield from self._check_texts(decoded_here)
         examples = {}
         for name in run.tasks:
-            examples[name], finding = self._check_examples(name)
-            if finding is not None:
-                yield finding
+            examples[name], differences = self._check_examples(name)
+            if differences is not None:
+                yield differences
         timed = records.timed_records(run.folder)
         planned = any(cell.timing for task in tasks for cell in task.cells)
         whole = self.source != records.TABLE and (bool(timed) or not planned)
@@ -139,6 +141,31 @@ class Verification:
             self.unchecked.append(f"other files: {listed(other)}")
         sentence = "; ".join(dict.fromkeys(self.unchecked))
         yield Finding("", run.folder.name, SKIPPED, SKIPPED, sentence)
+
+    def _check_texts(self, decoded_here: Sequence[SampleRecord]) -> Iterator[Finding]:
+        """Check that all texts follow from their tokens, with the tokenizer alone."""
+        if decoded_here[0].token_ids is None:
+            return
+        from specbench.engine.detokenizer import Detokenizer
+        from specbench.engine.sources import load_tokenizer
+
+        run = self.run
+        try:
+            text_of = Detokenizer(load_tokenizer(run.pair, "target", run.loading))
+        except (SpecbenchError, OSError):
+            self.unchecked.append("whether texts follow from tokens, without the tokenizer")
+            return
+
+        def compare(record: SampleRecord) -> str:
+            try:
+                text = text_of(record.token_ids or [], run.tasks[record.task].stop)
+            except (OverflowError, TypeError, ValueError):
+                return "its tokens are not those of the models"
+            return difference({"text": record.text}, {"text": text})
+
+        compared = ((vars(record), compare(record)) for record in decoded_here)
+        subject = f"{len(decoded_here):,} samples"
+        yield finding(TEXTS, subject, compared)
 
     def _check_environment(self) -> Iterator[Finding]:
         """Yield a failure if the environment cannot be read, since comparisons depend on it."""

@@ -19,6 +19,11 @@ METHODS = ("autoregressive", "sd", "lossy", "speccascade", "static", "diversed")
 WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
+PARAMETERS: dict[str, dict[str, Any]] = {
+    **{"lossy": {"lenience": 0.5}, "speccascade": {"rule": "token-v3", "alpha": 0.5}},
+}
+
+
 def _figures_of(
     method: str, weight: float | None, length: int, head: int
 ) -> dict[str, float | None]:
@@ -33,13 +38,10 @@ def _figures_of(
     return {
         "quality": 0.75 - 0.05 * head if method == "diversed" else 0.3 + 0.5 * strict,
         "draft_acceptance_rate": None if method == "autoregressive" else acceptance,
-        "seconds_per_sample": seconds,
-        "speedup": 0.2 / seconds,
-        "prefill_seconds": 0.05,
+        **{"seconds_per_sample": seconds, "speedup": 0.2 / seconds, "prefill_seconds": 0.05},
         "round_seconds": 0.009 if method == "diversed" else 0.008,
         "draft_seconds": 0.0 if method == "autoregressive" else 0.003,
-        "verify_seconds": 0.002,
-        "accept_seconds": 0.001,
+        **{"verify_seconds": 0.002, "accept_seconds": 0.001},
     }
 
 
@@ -64,19 +66,10 @@ def summary_of(
                     if value is not None and half_width is not None:
                         bounds = {"ci_low": value - half_width, "ci_high": value + half_width}
                     cell = {
-                        **IDENTITY,
-                        "engine": setting[0],
-                        "batch_size": setting[1],
-                        "run_id": f"run-{pair}",
-                        "pair": pair,
-                        "task": task,
-                        "method": method,
-                        "weight": weight,
-                        "lenience": 0.5 if method == "lossy" else None,
-                        "rule": "token-v3" if method == "speccascade" else None,
-                        "alpha": 0.5 if method == "speccascade" else None,
-                        "head": head,
-                        "draft_length": length,
+                        **{**IDENTITY, **PARAMETERS.get(method, {})},
+                        **{"engine": setting[0], "batch_size": setting[1], "run_id": f"run-{pair}"},
+                        **{"pair": pair, "task": task, "method": method, "weight": weight},
+                        **{"head": head, "draft_length": length},
                         "drafter": "model" if length else None,
                         "unit": unit if metric == "quality" else "fraction",
                     }
@@ -94,29 +87,25 @@ def from_samples(samples: pd.DataFrame) -> Results:
     return Results.of(samples=samples, summary=summarise(samples))
 
 
+ALONE = {"draft_length": 0, "drafter": None}
+
+
 def sample(method: str, number: int, **changes: Any) -> dict[str, Any]:
     """One sample of 100 tokens in 40 rounds, with 60 of 200 drafts accepted, 8 ms per round."""
     drafted = method != "autoregressive"
     rounds = 40 if drafted else 100
     return {
         **SAMPLE,
-        "run_id": "run-mini",
-        "method": method,
-        "draft_length": 5 if drafted else 0,
-        "drafter": "model" if drafted else None,
-        "sample_id": f"test-{number}",
-        "output_tokens": 100,
-        "rounds": rounds,
-        "proposed": 200 if drafted else 0,
+        **{"run_id": "run-mini", "method": method, "sample_id": f"test-{number}"},
+        **({"draft_length": 5, "drafter": "model"} if drafted else ALONE),
+        **{"output_tokens": 100, "rounds": rounds, "proposed": 200 if drafted else 0},
         "accepted": 60.0 if drafted else None,
         "draft_acceptance_rate": 0.3 if drafted else None,
         "acceptance_length": 2.5 if drafted else None,
         **dict.fromkeys(("judged", "expected_acceptance", "repetition")),
-        "prefill_seconds": 0.02,
-        "decode_seconds": 0.008 * rounds,
+        **{"prefill_seconds": 0.02, "decode_seconds": 0.008 * rounds},
         "draft_seconds": (0.003 if drafted else 0.0) * rounds,
-        "verify_seconds": 0.002 * rounds,
-        "accept_seconds": 0.001 * rounds,
+        **{"verify_seconds": 0.002 * rounds, "accept_seconds": 0.001 * rounds},
         "latency_seconds": 0.02 + 0.008 * rounds,
         "tokens_per_second": 100 / (0.02 + 0.008 * rounds),
         **changes,
@@ -132,16 +121,9 @@ def rounds_of(accepted: dict[str, list[list[int]]], **changes: Any) -> Results:
     """
     rows = [
         {
-            **IDENTITY,
-            "run_id": "run-mini",
-            "method": method,
-            "draft_length": 0 if method == "autoregressive" else 3,
-            "drafter": None if method == "autoregressive" else "model",
-            "sample_id": f"test-{number}",
-            "round": round_,
-            "proposed": 3,
-            "accepted": count,
-            "emitted": count + 1,
+            **{**IDENTITY, "run_id": "run-mini", "method": method, "sample_id": f"test-{number}"},
+            **(ALONE if method == "autoregressive" else {"draft_length": 3, "drafter": "model"}),
+            **{"round": round_, "proposed": 3, "accepted": count, "emitted": count + 1},
             **changes,
         }
         for method, samples in accepted.items()

@@ -52,15 +52,8 @@ def served(tmp_path: Path) -> Path:
     config["servers"] = [{"name": arm, "model": arm, "prompts": "chat"} for arm in ARMS]
     config["pair"] = {"name": "m", "target": "/home/secret/models/big.gguf"}
     (folder / "config.json").write_text(json.dumps(config))
-    command = [
-        "specbench",
-        "run",
-        "--server",
-        "plain=http://host:8000/v1",
-        "-o",
-        "/home/secret/run",
-    ]
-    (folder / "environment.json").write_text(json.dumps({"command": command}))
+    command = "specbench run --server plain=http://host:8000/v1 -o /home/secret/run"
+    (folder / "environment.json").write_text(json.dumps({"command": command.split()}))
     write_tables(folder)
     return folder
 

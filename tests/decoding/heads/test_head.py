@@ -151,13 +151,10 @@ def test_a_head_of_another_pair_is_refused(tmp_path):
 BIAS = {"summary.bias": torch.zeros(2)}
 
 
+WRONG_WEIGHTS = (torch.full((2, 48), torch.nan), torch.full((2, 48), torch.inf))
 NOT_FINITE = [
     ({"summary.weight": wrong, **BIAS}, r"numbers in summary\.weight that are not finite")
-    for wrong in (
-        torch.full((2, 48), torch.nan),
-        torch.full((2, 48), torch.inf),
-        torch.ones(2, 48).int(),
-    )
+    for wrong in (*WRONG_WEIGHTS, torch.ones(2, 48).int())
 ]
 
 
@@ -230,12 +227,8 @@ ODD = [
     *(
         (cut, f"head in|{NO_NAMES}")
         for cut in (
-            slice(0),
-            slice(100),
-            slice(-30),
-            slice(30, None),
-            b"\x80\x02.",
-            b"PK\x03\x04" * 9,
+            *(slice(0), slice(100), slice(-30), slice(30, None)),
+            *(b"\x80\x02.", b"PK\x03\x04" * 9),
         )
     ),
 ]

@@ -21,6 +21,8 @@ from specbench.engine.pairs import Loading, PairSpec, get_pair
 from specbench.errors import UsageError
 from specbench.tasks.task import default_task_names, load_task
 
+from ...told import refusals
+
 
 def make_head(folder: Path, **description: object) -> Path:
     folder.mkdir(parents=True)
@@ -56,29 +58,22 @@ def test_bundled_heads_take_precedence_unless_one_is_given(tmp_path, monkeypatch
     assert find_head(spec, "math", "bundled").path == bundled
 
 
-def test_a_missing_head_is_refused(tmp_path):
+def test_a_missing_head_is_refused(tmp_path, stored):
+    """Prompt files take a head by its task and cannot train one."""
     (tmp_path / "half").mkdir()
     (tmp_path / "half" / "head.safetensors").touch()
     spec = PairSpec("p", "t", "d", heads=tmp_path / "heads")
-    for head, message in (
-        (None, "train one with `specbench train --task news` and these models"),
-        (str(tmp_path / "half"), r"holds no head for news.*head\.json"),
-    ):
-        with pytest.raises(UsageError, match=message):
-            find_head(spec, "news", head)
-    with pytest.raises(UsageError, match="specbench train --pair mini --task news"):
-        find_head(get_pair("mini"), "news")
-
-
-def test_prompt_files_take_a_head_by_its_task_and_cannot_train_one(tmp_path):
-    spec = PairSpec("p", "t", "d", heads=tmp_path / "heads")
     heads = {task: make_head(tmp_path / "heads" / task) for task in ("math", "code")}
     assert find_head(spec, "q", "code", trainable=False) == HeadFile("code", heads["code"])
-    for given in (None, "bundled"):
-        with pytest.raises(UsageError) as refused:
-            find_head(spec, "q", given, trainable=False)
-        assert "name one with --head (code, math)" in str(refused.value)
-        assert "train" not in str(refused.value)
+    stored(
+        refusals(
+            lambda: find_head(spec, "news"),
+            lambda: find_head(spec, "news", str(tmp_path / "half")),
+            lambda: find_head(get_pair("mini"), "news"),
+            lambda: find_head(spec, "q", trainable=False),
+            lambda: find_head(spec, "q", "bundled", trainable=False),
+        )
+    )
 
 
 def test_a_bundled_head_has_one_name_everywhere(tmp_path, monkeypatch):
@@ -128,45 +123,27 @@ def test_a_family_lists_its_members_in_order(tmp_path):
     ]
 
 
-def test_the_note_names_the_head_and_its_training(tmp_path):
+def test_the_note_names_the_head_and_its_training(tmp_path, stored):
     wish, loss = {"target_acceptance": 0.85}, {"max_quality_loss": 2.5}
-    useless = {"better": False, "sentence": "no better than anything"}
-    useful = {"better": True, "sentence": "above the front"}
     bundled = HeadFile("bundled", make_head(tmp_path / "b", task="news", kind="linear"))
     trained = make_head(tmp_path / "r" / "news", task="news", kind="linear", recipe=wish)
     assert facts(HeadFile("r", trained)) == {"kind": "linear", "task": "news", **wish}
-    worthless, worthy = (
-        HeadFile(name, make_head(tmp_path / name, task="news", kind="linear", worth=worth))
-        for name, worth in (("y", useless), ("z", useful))
-    )
-    used = [
-        ("news", bundled),
-        ("math", bundled),
-        ("news", HeadFile("results", trained)),
-        ("code", HeadFile("typed", trained)),
+    worths = (("y", False, "no better than anything"), ("z", True, "above the front"))
+    described = [
+        *((task, bundled) for task in ("news", "math")),
+        *(("news", HeadFile("results", trained)), ("code", HeadFile("typed", trained))),
         ("code", HeadFile("loss", make_head(tmp_path / "l", kind="linear", recipe=loss))),
-        ("news", HeadFile("x/head.bin", Path("x/head.bin"))),
-        ("math", HeadFile("x/head.bin", Path("x/head.bin"))),
-        ("news", worthless),
-        ("news", worthy),
+        *((task, HeadFile("x/head.bin", Path("x/head.bin"))) for task in ("news", "math")),
     ]
-    assert describe_heads(used + used).split("; ") == [
-        "bundled (linear) on news",
-        "bundled (linear, trained for news) on math",
-        f"{tmp_path}/r (linear, target acceptance 0.85 per position) on news",
-        "typed (linear, target acceptance 0.85 per position, trained for news) on code",
-        "loss (linear, at most 2.5 points below the target) on code",
-        "x/head.bin (the authors' file) on news, math",
-        "y (linear, in training it was no better than anything) on news",
-        "z (linear) on news",
-    ]
-
-
-def test_an_unreadable_head_does_not_break_the_note(tmp_path):
+    for name, better, sentence in worths:
+        worth = {"better": better, "sentence": sentence}
+        folder = make_head(tmp_path / name, task="news", kind="linear", worth=worth)
+        described.append(("news", HeadFile(name, folder)))
     folder = make_head(tmp_path / "h")
     for content in ("{", "[]", "3", '{"recipe": 1}'):
         (folder / "head.json").write_text(content)
         assert describe_heads([("news", HeadFile("h", folder))]) == "h (of unknown kind) on news"
+    stored(*describe_heads(described + described).split("; "))
 
 
 MINI = get_pair("mini")

@@ -1,0 +1,30 @@
+"""What commands print and refuse, compared with the texts in ``tests/data/told``.
+
+After a change that is meant, ``SPECBENCH_REWRITE=1`` writes them again; read the difference.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+TOLD = Path(__file__).parent / "data" / "told"
+
+
+def check(name: str, text: str) -> None:
+    path = TOLD / f"{name}.txt"
+    if os.environ.get("SPECBENCH_REWRITE"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
+
+
+def refusals(*calls: Callable[[], object]) -> str:
+    """Return the kind and message of the error of each call, all of which must fail."""
+    lines = []
+    for call in calls:
+        with pytest.raises(Exception) as error:
+            call()
+        lines.append(f"{type(error.value).__name__}: {error.value}\n")
+    return "".join(lines)

@@ -34,9 +34,17 @@ _ANNOTATION = re.compile(r"<<[^<>]*>>")  # GSM8K's calculator annotations
 _BOXED = re.compile(r"\\boxed\s*\{((?:[^{}]|\{[^{}]*\})*)\}")
 # "Answer:" only if a number follows, since many texts continue with the calculation.
 _STATED = re.compile(
-    r"(?:\banswer|答案)(?:\s+is\b[\s:*_=]*|[是为為]\s*|[*_]*\s*:[\s*_]*+(?=[-+$£€\\\s]*+\.?[0-9]))"
+    r"(?:(?:\banswer|答案)(?:\s+is\b[\s:*_=]*|[是为為]\s*|[*_]*\s*:[\s*_]*+(?=[-+$£€\\\s]*+\.?[0-9]))"
+    r"|(?:答え|こたえ|解答)\s*[はが:]|(?:정답|답)\s*[은는이:]"
+    r"|\bответ[*_]*\s*(?:[:—-]|равен\b|это\b|будет\b)"
+    r"|\b(?:antwort|réponse|respuesta|resposta|risposta)(?:\s+(?:ist|lautet|est|es|é|è)\b|[*_]*\s*:))"
     r"([^\n]*)",
     re.IGNORECASE,
+)
+# What a text goes on with behind its answer: another question, or why a number alone is right.
+_NEXT = re.compile(r"\n[\s*_#]*(?:question|q|problem|exercise|user|human)[ \t]*\d*[*_]*\s*:", re.I)
+_WHY = re.compile(
+    r"[\s*_#]*(?:expla|reason|because|why|erkl|begr|explic|解释|説明|설명|объясн)", re.I
 )
 _SENTENCE_END = re.compile(r"[.!?](?:\s|$)|。")
 _TAGGED = re.compile(
@@ -68,11 +76,15 @@ def flexible_number(text: str, *, cut: bool = False) -> Decimal | None:
     These are tried in order: the strict ``#### number``, or if a calculation follows, as in
     ``#### 9 * 2 = 18``, its result; the last ``\boxed{...}``; the last "the answer is ...", or
     "Answer:" followed by a number, up to the end of its sentence and after the ``=`` if there is
-    one, or the last ``<answer>``; the last number of the text, unless the text is ``cut``.
+    one, or the last ``<answer>``; a number alone in the first line, in bold or with an explanation
+    behind it; the last number of the text, unless the text is ``cut``. Another question and what
+    follows it are left out.
     Currencies, percent signs, units and GSM8K's annotations ``<<3+4=7>>`` are skipped. Digits may
     be of any script, thousands may be apart by spaces, apostrophes or commas, and ``2 1/2`` is 2.5.
     """
     plain = _plain(text)
+    if (next_one := _NEXT.search(plain)) and _LOOSE.search(plain, 0, next_one.start()):
+        plain, cut = plain[: next_one.start()], False
     if marked := _MARKED.search(plain):
         return _result(plain, marked)
     tagged = [answer for _, answer in _TAGGED.findall(plain)]
@@ -82,6 +94,10 @@ def flexible_number(text: str, *, cut: bool = False) -> Decimal | None:
             match = _LOOSE.search(sentence.rpartition("=")[2])
             if match:
                 return _value(match)
+    first, _, behind = plain.strip().partition("\n")
+    alone = _LOOSE.fullmatch(first.strip(" *_$£€%.`"))
+    if alone and behind and ("**" in first or _WHY.match(behind)):
+        return _value(alone)
     numbers = [] if cut else list(_LOOSE.finditer(plain))
     return _value(numbers[-1]) if numbers else None
 

@@ -38,7 +38,13 @@ _FENCE = re.compile(r"`{3,}|~{3,}")
 _LANGUAGE = re.compile(r"[\w+#.:/-]*(?:[ \t]+[^\s(=]+=\S*|[ \t]*\{[^}]*\})*[ \t]*\r?")
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _BINDING = (*_DEFINITIONS, ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.Try)
-Rank = tuple[int, bool, bool]
+# What some servers write where a text ends; a program may have it between quotes.
+_END_MARK = re.compile(
+    r"(?<![\"'`])(?:<\|(?:endoftext|im_end|eot_id|end_of_text|end|return)\|>|</s>|<eos>"
+    r"|<end_of_turn>|<\uff5cend\u2581of\u2581sentence\uff5c>)(?![\"'`])"
+)
+_FUTURE = re.compile(r"^from __future__ import .*\n?", re.MULTILINE)
+Rank = tuple[int, bool, bool, bool]
 # Values of k to show, up to the number of repeats, which is also shown.
 BUDGETS = (2, 5, 10, 20, 50, 100)
 
@@ -67,27 +73,54 @@ def program_of(text: str, example: Example) -> str:
     """Return the program in a model's text.
 
     If the text has fences, the program is the fenced code, see ``fenced``. It follows the example's
-    ``code_prefix``. If it redefines the entry point, only the rest of the prefix, its imports and
-    helpers, comes first. If an entry point is known, a program that does not parse is cut after the
-    last line up to which it does, since base models keep writing after the function (other
-    implementations cut at stop strings). Otherwise the text is unchanged.
+    ``code_prefix``, whose body it continues even if its first line lost its indentation. If it
+    redefines the entry point, as a function or a method, only the rest of the prefix, its imports
+    and helpers, comes first. Imports from ``__future__`` are moved to the top. If an entry point is
+    known, a program that does not parse is cut after the last line up to which it does, since base
+    models keep writing after the function (other implementations cut at stop strings). Otherwise
+    the text is unchanged.
     """
-    code = fenced(text, example)
-    if not example.entry_point:
-        return example.code_prefix + code
-    is_redefined = example.entry_point in _defined(_cut("", code)[1])
-    helpers = _without(example.code_prefix, example.entry_point)
-    return _cut(helpers and helpers + "\n" if is_redefined else example.code_prefix, code)[0]
+    code, prefix, name = fenced(text, example), example.code_prefix, example.entry_point
+    futures = "".join(_FUTURE.findall(code)) if prefix else ""
+    code = _FUTURE.sub("", code) if futures else code
+    if not name:
+        return futures + prefix + code
+    tree = _cut("", code)[1]
+    classes = [n for n in tree.body if isinstance(n, ast.ClassDef)] if tree else []
+    owner = next((c.name for c in classes if name in _defined(c)), "")
+    is_function = name in _defined(tree)
+    if is_function or owner:
+        helpers = _without(prefix, name)
+        program = _cut(helpers and helpers + "\n", code)[0]
+        return f"{futures}{program}" + ("" if is_function else f"\n{name} = {owner}().{name}\n")
+    program, tree = _cut(prefix, _indented(code, prefix))
+    return futures + (program if tree else prefix + code)
+
+
+def _indented(code: str, prefix: str) -> str:
+    """Return the rest of a body with the indentation of its beginning, if that has one."""
+    lines = prefix.rstrip().rsplit("\n", 1)
+    indent = lines[-1][: len(lines[-1]) - len(lines[-1].lstrip())]
+    if not indent or not code.strip() or (code[0].isspace() and _parsed(prefix + code)):
+        return code
+    if "\t" not in indent:
+        code = re.sub(r"^\t+", lambda tabs: len(tabs[0]) * indent, code, flags=re.MULTILINE)
+    if code[:1].isspace():
+        return code
+    whole = re.sub(r"^(?=.)", indent, code, flags=re.MULTILINE)
+    return whole if _parsed(prefix + whole) else indent + code
 
 
 def fenced(text: str, example: Example) -> str:
     """Return the code in a chat model's answer, or the text if it has no blocks; see ``readings``.
 
-    Among several blocks, it is the first that defines the entry point or what the tests call, else
-    the first that defines anything, else the first that parses, else the longest. If it lacks a
-    name that another block defines or imports, this definition precedes it.
+    Among several blocks, it is the last that defines the entry point or what the tests call, since
+    it may correct those before, else the first that defines anything, else the first that parses,
+    else the longest. If it lacks a name that another block defines or imports, this definition
+    precedes it.
     """
-    text, wanted = text.removeprefix("\ufeff"), {example.entry_point} - {""}
+    text = _END_MARK.split(text.removeprefix("\ufeff"), maxsplit=1)[0]
+    wanted = {example.entry_point} - {""}
     if example.tests and not wanted:
         tests = read_tests(example.tests)
         wanted = {*(tests.names or tests.shadowed)}
@@ -102,7 +135,9 @@ def fenced(text: str, example: Example) -> str:
                 code = plain if _parsed(plain := dedent(block)) else block
             ranked.append((_rank(code, example, wanted), code, blocks))
         best = max(ranked, key=itemgetter(0), default=None)  # the first of equal ones
-        if best and (best[0][0] == len(wanted) if wanted else best[0][1]):
+        if best and wanted and best[0][0] == len(wanted):
+            best = next(each for each in reversed(ranked) if each[0][0] == len(wanted))
+        if best and (best[0][0] == len(wanted) if wanted else best[0][2]):
             break
     if not best or not any(best[0]):
         return max(first, key=len, default=text)
@@ -135,10 +170,12 @@ def _continued(blocks: list[str]) -> list[str]:
 
 
 def _rank(block: str, example: Example, wanted: set[str]) -> Rank:
-    """Return how many wanted names a block defines, and whether it defines or does anything."""
+    """Return how many wanted names a block defines with a body, and whether at all, or others."""
     tree = _parsed(block) or _parsed(example.code_prefix + block)
     defined = _defined(tree)
-    return len(wanted & defined), bool(defined), bool(tree and tree.body)
+    whole = {getattr(n, "name", "") for n in tree.body if not _is_stub(n)} if tree else set()
+    has_code = bool(tree and tree.body)
+    return len(wanted & defined & whole), bool(wanted & defined), bool(defined), has_code
 
 
 def _completed(block: str, blocks: list[str], example: Example, wanted: set[str]) -> str:
@@ -188,9 +225,18 @@ def _parsed(program: str) -> ast.Module | None:
     return read_python(program)[0]
 
 
-def _defined(tree: ast.Module | None) -> set[str]:
-    """Return the names of the functions and classes of a module."""
+def _defined(tree: ast.Module | ast.ClassDef | None) -> set[str]:
+    """Return the names of the functions and classes of a module or a class."""
     return {node.name for node in tree.body if isinstance(node, _DEFINITIONS)} if tree else set()
+
+
+def _is_stub(node: ast.AST) -> bool:
+    """Return whether a definition has no more than a docstring, ``pass`` or ``...``."""
+    body = getattr(node, "body", [])
+    return all(
+        isinstance(n, ast.Pass) or (isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant))
+        for n in body
+    )
 
 
 def _without(prefix: str, name: str) -> str:

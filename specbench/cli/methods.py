@@ -11,8 +11,9 @@ from specbench.config import Options, option
 from specbench.decoding.heads.registry import expand_family
 from specbench.errors import UsageError
 from specbench.experiment.cells import ANCHORS, Variant, method_variants
-from specbench.methods.registry import METHODS, PARAMETERS, get_method, named_values
+from specbench.methods.registry import METHODS, PARAMETERS, get_method
 from specbench.methods.registry import PAPER as PAPER_METHODS
+from specbench.serving.arm import named_values
 
 PAPER = "paper"
 PANEL = "Parameters of methods"

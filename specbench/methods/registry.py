@@ -61,22 +61,6 @@ def get_method(name: str) -> Method:
     return own_method(plugin)
 
 
-def named_values(text: str) -> tuple[str, dict[str, str]]:
-    """Return the name and the values of ``static:weight=0.5,...`` or ``FILE.py:RULE:...``.
-
-    Raises:
-        UsageError: A value has another form.
-    """
-    end = text.find(":", text.find(".py:") + 4 if plugins.in_file(text) else 0)
-    name, assignments = (text, "") if end < 0 else (text[:end], text[end + 1 :])
-    values: dict[str, str] = {}
-    for part in filter(None, assignments.split(",")):
-        key, equals, value = part.partition("=")
-        require(bool(key and equals and value), f"'{part}' in {text} is not NAME=VALUE")
-        values[key] = value
-    return name, values
-
-
 def to_columns(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return a value for each of ``PARAMETER_COLUMNS``, None for a blank.
 

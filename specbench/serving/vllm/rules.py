@@ -14,9 +14,9 @@ from specbench.decoding.heads.registry import HeadFile, bundled_heads, read_desc
 from specbench.errors import require
 from specbench.methods import Rule
 from specbench.methods.method import BOTH_MODELS, HEAD
-from specbench.methods.registry import get_method, named_values
+from specbench.methods.registry import get_method
 from specbench.plugins import in_file
-from specbench.serving.arm import ARGUMENT, MOST_KEY, ROUNDS, VLLM
+from specbench.serving.arm import ARGUMENT, MOST_KEY, ROUNDS, VLLM, named_values
 
 BUNDLED = "python/python-line"  # an example
 

@@ -14,7 +14,7 @@ from io import StringIO
 from itertools import combinations
 from math import comb
 from operator import itemgetter
-from textwrap import dedent
+from textwrap import dedent, indent
 from typing import TYPE_CHECKING
 
 from specbench.tasks.metrics.metric import metric
@@ -40,10 +40,11 @@ _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _BINDING = (*_DEFINITIONS, ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.Try)
 # What some servers write where a text ends; a program may have it between quotes.
 _END_MARK = re.compile(
-    r"(?<![\"'`])(?:<\|(?:endoftext|im_end|eot_id|end_of_text|end|return)\|>|</s>|<eos>"
-    r"|<end_of_turn>|<\uff5cend\u2581of\u2581sentence\uff5c>)(?![\"'`])"
+    r"(?<![\"'`])(?:<[|\uff5c][\w \u2581]+[|\uff5c]>|</s>|<eos>|<pad>|<end_of_turn>|\[EOS\])"
+    r"(?![\"'`])"
 )
-_FUTURE = re.compile(r"^from __future__ import .*\n?", re.MULTILINE)
+_FUTURE = re.compile(r"^from __future__ import (?:\([^)]*\)|[^\n(]*).*\n?", re.MULTILINE)
+_TABS = re.compile(r"^[ \t]*\t", re.MULTILINE)
 Rank = tuple[int, bool, bool, bool]
 # Values of k to show, up to the number of repeats, which is also shown.
 BUDGETS = (2, 5, 10, 20, 50, 100)
@@ -81,34 +82,46 @@ def program_of(text: str, example: Example) -> str:
     the text is unchanged.
     """
     code, prefix, name = fenced(text, example), example.code_prefix, example.entry_point
-    futures = "".join(_FUTURE.findall(code)) if prefix else ""
-    code = _FUTURE.sub("", code) if futures else code
-    if not name:
-        return futures + prefix + code
-    tree = _cut("", code)[1]
-    classes = [n for n in tree.body if isinstance(n, ast.ClassDef)] if tree else []
-    owner = next((c.name for c in classes if name in _defined(c)), "")
-    is_function = name in _defined(tree)
-    if is_function or owner:
+    tree = _cut("", code)[1] if name else None
+    program = prefix + code
+    if name in _bound(tree) or (name in _methods(tree) and not code[:1].isspace()):
         helpers = _without(prefix, name)
         program = _cut(helpers and helpers + "\n", code)[0]
-        return f"{futures}{program}" + ("" if is_function else f"\n{name} = {owner}().{name}\n")
-    program, tree = _cut(prefix, _indented(code, prefix))
-    return futures + (program if tree else prefix + code)
+    elif name:
+        program = _continued_body(code, prefix, name)
+    if future := "".join(match.rstrip() + "\n" for match in _FUTURE.findall(program)):
+        program = future + _FUTURE.sub("", program)
+    methods = _methods(tree := _parsed(program))
+    for method in sorted(_wanted(example) & methods.keys() - _bound(tree)):
+        program += f"\n{method} = {methods[method]}().{method}\n"
+    return program
 
 
-def _indented(code: str, prefix: str) -> str:
-    """Return the rest of a body with the indentation of its beginning, if that has one."""
-    lines = prefix.rstrip().rsplit("\n", 1)
-    indent = lines[-1][: len(lines[-1]) - len(lines[-1].lstrip())]
-    if not indent or not code.strip() or (code[0].isspace() and _parsed(prefix + code)):
-        return code
-    if "\t" not in indent:
-        code = re.sub(r"^\t+", lambda tabs: len(tabs[0]) * indent, code, flags=re.MULTILINE)
-    if code[:1].isspace():
-        return code
-    whole = re.sub(r"^(?=.)", indent, code, flags=re.MULTILINE)
-    return whole if _parsed(prefix + whole) else indent + code
+def _continued_body(code: str, prefix: str, name: str) -> str:
+    """Return the rest of a function behind its beginning, with blanks that servers stripped.
+
+    These are blanks of the first line or of all, or tabs where the beginning has blanks.
+    """
+    begun = _function(_parsed(prefix), name)
+    margin = (begun.body[0].col_offset if begun else 4) * " "
+    blanks = _TABS.sub(lambda tabs: tabs[0].expandtabs(4), code)
+    programs = []
+    for form in (code, blanks, margin + blanks.lstrip(), indent(dedent(blanks), margin)):
+        program, tree = _cut(prefix, form)
+        function = _function(tree, name)
+        goes_on = function and (function.end_lineno or 0) > prefix.count("\n")
+        if tree and goes_on and not any(isinstance(n, ast.Return) for n in tree.body):
+            programs.append(program)
+    # Most of the text, in the first of equal forms.
+    return max(programs or [_cut(prefix, code)[0]], key=lambda program: program.count("\n"))
+
+
+def _wanted(example: Example) -> set[str]:
+    """Return the names that a program must define, if they are known."""
+    if example.entry_point or not example.tests:
+        return {example.entry_point} - {""}
+    tests = read_tests(example.tests)
+    return {*(tests.names or tests.shadowed)}
 
 
 def fenced(text: str, example: Example) -> str:
@@ -120,10 +133,7 @@ def fenced(text: str, example: Example) -> str:
     precedes it.
     """
     text = _END_MARK.split(text.removeprefix("\ufeff"), maxsplit=1)[0]
-    wanted = {example.entry_point} - {""}
-    if example.tests and not wanted:
-        tests = read_tests(example.tests)
-        wanted = {*(tests.names or tests.shadowed)}
+    wanted = _wanted(example)
     first: list[str] = []
     ranked: list[tuple[Rank, str, list[str]]] = []
     for blocks in _choices(text):
@@ -172,9 +182,11 @@ def _continued(blocks: list[str]) -> list[str]:
 def _rank(block: str, example: Example, wanted: set[str]) -> Rank:
     """Return how many wanted names a block defines with a body, and whether at all, or others."""
     tree = _parsed(block) or _parsed(example.code_prefix + block)
-    defined = _defined(tree)
-    whole = {getattr(n, "name", "") for n in tree.body if not _is_stub(n)} if tree else set()
-    has_code = bool(tree and tree.body)
+    defined = _defined(tree) | _methods(tree).keys()
+    body = tree.body if tree else []
+    whole = {getattr(node, "name", "") for node in body if not _is_stub(node)}
+    whole |= _methods(tree).keys()
+    has_code = bool(body)
     return len(wanted & defined & whole), bool(wanted & defined), bool(defined), has_code
 
 
@@ -188,7 +200,8 @@ def _completed(block: str, blocks: list[str], example: Example, wanted: set[str]
     needed: list[ast.stmt] = []
     while True:
         program = "\n".join([*map(ast.unparse, needed), block])
-        missing = (free_names(program) | wanted) - _defined(_parsed(program))
+        tree = _parsed(program)
+        missing = (free_names(program) | wanted) - _defined(tree) - _methods(tree).keys()
         new = [n for n in statements if n not in needed and not missing.isdisjoint(bound_names(n))]
         if not new:
             return program
@@ -225,9 +238,26 @@ def _parsed(program: str) -> ast.Module | None:
     return read_python(program)[0]
 
 
-def _defined(tree: ast.Module | ast.ClassDef | None) -> set[str]:
-    """Return the names of the functions and classes of a module or a class."""
+def _defined(tree: ast.Module | None) -> set[str]:
+    """Return the names of the functions and classes of a module."""
     return {node.name for node in tree.body if isinstance(node, _DEFINITIONS)} if tree else set()
+
+
+def _bound(tree: ast.Module | None) -> set[str]:
+    """Return all names that a module binds at its top."""
+    nodes = [node for node in tree.body if isinstance(node, _BINDING)] if tree else []
+    return {name for node in nodes for name in bound_names(node)}
+
+
+def _methods(tree: ast.Module | None) -> dict[str, str]:
+    """Return the classes of a module by the names of their methods."""
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)] if tree else []
+    return {n.name: c.name for c in classes for n in c.body if isinstance(n, ast.FunctionDef)}
+
+
+def _function(tree: ast.Module | None, name: str) -> ast.FunctionDef | None:
+    functions = [n for n in tree.body if isinstance(n, ast.FunctionDef)] if tree else []
+    return next((function for function in functions if function.name == name), None)
 
 
 def _is_stub(node: ast.AST) -> bool:

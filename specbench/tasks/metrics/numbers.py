@@ -40,7 +40,9 @@ _SCIENTIFIC = re.compile(
     r"10\s*(?:\^|\*\*)\s*(?:\{\s*)?([-+]?[0-9]{1,2})(?:\s*\})?)(?![0-9A-Za-z])"
 )
 _EUROS = re.compile(
-    r"(?<![\w.,])([0-9]{1,3})\.([0-9]{3})(?=\s*(?:\u20ac|EUR\b|euros?\b))", re.IGNORECASE
+    r"((?:\u20ac|\bEUR\b|R\$)\s*)([0-9]{1,3})\.([0-9]{3})(?![0-9.,]*[0-9])"
+    r"|(?<![\w.,])([0-9]{1,3})\.([0-9]{3})(?=\s*(?:\u20ac|EUR\b|euros?\b|kr\b))",
+    re.IGNORECASE,
 )
 _MINUS = re.compile(
     r"(\b(?:is|are|was|were|be|equals?|to|of|gives?)\s+|[=:]\s*|\A[\s*]*)"
@@ -57,7 +59,7 @@ def plain_numbers(text: str) -> str:
     """
     text = _OTHER.sub(_ascii, _WIDE_COMMA.sub(",", text))
     text = _FRACTION.sub(_fraction, _LATEX_COMMA.sub(",", text))
-    text = _SCIENTIFIC.sub(_written_out, _EUROS.sub(r"\1\2", text))
+    text = _SCIENTIFIC.sub(_written_out, _EUROS.sub(r"\1\2\3\4\5", text))
     return _MINUS.sub(r"\1-", _MIXED.sub(_improper, _GROUPS.sub(_ungrouped, text)))
 
 

@@ -192,6 +192,15 @@ def test_numbers_are_compared_by_value(text, reference, expected):
         ("**8**\n\n*Explanation:* 4 cats and 4 dogs", "8"),
         ("8\n\nReasoning: 4 cats and 4 dogs", "8"),
         ("8\n+ 4\nso 12", "12"),
+        ("He has **8** dogs.\n\n*Explanation:* 4 cats and 4 dogs", "8"),
+        ("The answer is 18.\n\n### Question\n2 and 3. The answer is 5.", "18"),
+        ("#### 18\n\nNext question: 2 and 3?\n#### 5", "18"),
+        ("So 18.\n\nQuestion: a?\nAnswer: 5", "18"),
+        ("These 2 help:\n\nQ1: a? 4\nQ2: b? 18", "18"),
+        ("\u20ac 1.234", "1234"),
+        ("\u20ac1.234,50", "1234.5"),
+        ("\u7b54\uff1a18\u5143\uff0c2\u5929", "18"),
+        ("\u041e\u0442\u0432\u0435\u0442 \u2014 18 \u0437\u0430 2 \u0434\u043d\u044f", "18"),
     ],
 )
 def test_flexible_number(text, number):

@@ -414,6 +414,14 @@ LOOP = "out = 0\n    for x in xs:\n        out += twice(x)\n    return out\n"
         f"```python\nclass Solution:\n{indent(ANEW.replace('(xs', '(self, xs'), '    ')}```",
         "class Answer:\n    @staticmethod\n    def total(xs): return 2 * sum(xs)\n",
         f"```python\n{ANEW.replace('sum', 'max')}```\nNo. Corrected:\n```python\n{ANEW}```",
+        " " + LOOP,  # the first token has a blank
+        BODY.lstrip().replace("twice", "double") + "\n\ndef double(x):\n    return 2 * x\n",
+        "  out = sum(twice(x) for x in xs)\n  return out\n",
+        f"{BODY.rstrip()}<|eom_id|>",
+        f"```python\nfrom __future__ import (\n    annotations,\n)\n{ANEW}```",
+        f"```python\n{ANEW.replace('sum', 'max')}```\nNo:\n```python\nclass Solution:\n"
+        f"{indent(ANEW.replace('(xs', '(self, xs'), '    ')}```",
+        "total = lambda xs: sum(twice(x) for x in xs)\n",
         f"```python\n{ANEW}```\nIts form:\n```python\ndef total(xs):\n    ...\n```",
     ],
 )

@@ -11,8 +11,9 @@ from specbench.config import Options, option
 from specbench.decoding.heads.registry import expand_family
 from specbench.errors import UsageError
 from specbench.experiment.cells import ANCHORS, Variant, method_variants
-from specbench.methods.registry import METHODS, PARAMETERS
+from specbench.methods.registry import METHODS, PARAMETERS, get_method
 from specbench.methods.registry import PAPER as PAPER_METHODS
+from specbench.serving.arm import named_values
 
 PAPER = "paper"
 PANEL = "Parameters of methods"
@@ -22,8 +23,8 @@ METHOD_GROUPS = {PAPER: PAPER_METHODS, ALL: tuple(METHODS)}
 def _methods(purpose: str, default: str) -> Any:
     return option(
         None,
-        f"{purpose}, see `specbench list methods`: names separated by commas, paper (six), all, or "
-        "FILE.py:FUNCTION for a rule of your own.",
+        f"{purpose}, see `specbench list methods`: names separated by commas, paper (six), all, "
+        "FILE.py:FUNCTION for a rule of your own, or with values, as static:weight=0.5.",
         flags=("--method", "-m"),
         metavar="NAME",
         shown=default,
@@ -60,12 +61,21 @@ class Methods(Options):
     @cached_property
     def names(self) -> list[str]:
         """The methods to run."""
-        return expand_groups(self.method, METHOD_GROUPS) if self.method else list(self.default)
+        return [*dict.fromkeys(name for name, _ in self._with_values)]
+
+    @cached_property
+    def _with_values(self) -> list[tuple[str, dict[str, str]]]:
+        """The methods with the values behind their names, as in ``static:weight=0.5,sd``."""
+        texts: list[str] = []
+        for part in self.method or self.default:
+            goes_on = "=" in part and ":" not in part.partition("=")[0]
+            texts[len(texts) - goes_on :] = [f"{texts[-1]},{part}" if goes_on and texts else part]
+        return [*map(named_values, expand_groups(texts, METHOD_GROUPS))]
 
     @cached_property
     def optional(self) -> set[str]:
         """The methods that the user did not name explicitly."""
-        return set(self.names) - set(self.method or ())
+        return set(self.names) - {named_values(text)[0] for text in self.method or ()}
 
     @property
     def a_a(self) -> bool:
@@ -82,8 +92,19 @@ class Methods(Options):
         return values
 
     def variants(self) -> list[Variant]:
-        """Return each method with every combination of its parameter values."""
-        return method_variants(self.names, self.parameters())
+        """Return each method with every combination of its parameter values.
+
+        Values behind a name are those of this method alone.
+        """
+        shared = method_variants(self.names, self.parameters())  # checks names and values
+        variants: list[Variant] = []
+        for name, values in self._with_values:
+            method = get_method(name)
+            of_all = {n: v for n, v in self.parameters().items() if method.takes(n)}
+            chosen = method_variants([name], of_all | values) if values else ()
+            chosen = chosen or [variant for variant in shared if variant[0] == method.name]
+            variants += [variant for variant in chosen if variant not in variants]
+        return variants
 
 
 def _assignments(texts: Iterable[str]) -> Iterator[tuple[str, str]]:

@@ -24,7 +24,7 @@ from specbench.tasks.task import Task, default_task_names, load_task, task_names
 
 ALL = "all"
 DEFAULT_PAIR = "mini"
-PROMPT_METRICS = [m.name for m in METRICS.values() if m.needs in ("reference", GREEDY)]
+PROMPT_METRICS = [m.name for m in METRICS.values() if m.needs in ("reference", "tests", GREEDY)]
 DEFAULT_REFERENCE_METRIC = "rouge2"
 
 
@@ -159,11 +159,11 @@ class PromptFiles(Tasks):
 class Prompts(PromptFiles):
     """Tasks, or prompt files instead, with a metric for the prompt files."""
 
-    metric: str | None = option(
+    metric: list[str] | None = option(
         None,
-        "Metric for the answers to --prompts: accuracy, rouge2 ..., FILE.py:FUNCTION, or "
-        f"{AGREEMENT} with the target's greedy text.",
-        metavar="NAME",
+        "Metrics for the answers to --prompts, quality first: accuracy, rouge2, pass@1 ..., "
+        f"FILE.py:FUNCTION, or {AGREEMENT} with the target's greedy text.",
+        metavar="NAME[,NAME...]",
         shown=f"{DEFAULT_REFERENCE_METRIC} if there are references",
         complete=lambda: PROMPT_METRICS,
         needs={
@@ -174,10 +174,11 @@ class Prompts(PromptFiles):
 
     @field_validator("metric")
     @classmethod
-    def _fits_prompts(cls, name: str | None) -> str | None:
-        if name in PROMPT_METRICS or name is None or in_file(name):
-            return name
-        raise ValueError(none_of(name, PROMPT_METRICS))
+    def _fits_prompts(cls, names: list[str] | None) -> list[str] | None:
+        for name in names or ():
+            if name not in PROMPT_METRICS and not in_file(name):
+                raise ValueError(none_of(name, PROMPT_METRICS))
+        return names
 
     def tasks(self) -> list[Task]:
         """Return the tasks; those made from prompt files get the chosen metric."""
@@ -185,16 +186,21 @@ class Prompts(PromptFiles):
         return [self._scored(task) for task in tasks] if self.prompts else tasks
 
     def _scored(self, task: Task) -> Task:
-        if self.metric is not None and get_metric(self.metric).needs == GREEDY:
-            greedy = (name for name, metric in METRICS.items() if metric.needs == GREEDY)
-            return replace(task, metrics=tuple(dict.fromkeys((self.metric, *greedy))))
         examples = task.examples("test", None)
         scored = any(row.reference or any(row.references) for row in examples)
-        if self.metric is not None and not scored:
-            raise UsageError(
-                f"{task.path} has no `reference` column, which --metric {self.metric} needs"
-            )
-        return replace(task, metrics=(self.metric or DEFAULT_REFERENCE_METRIC,) if scored else ())
+        if self.metric is None:
+            return replace(task, metrics=(DEFAULT_REFERENCE_METRIC,) if scored else ())
+        needs = {name: get_metric(name).needs for name in self.metric}
+        for name, need in needs.items():
+            if need == "tests" and not any(row.tests for row in examples):
+                raise UsageError(f"{task.path} has no `tests` column, which --metric {name} needs")
+            if need == "reference" and not scored:
+                raise UsageError(
+                    f"{task.path} has no `reference` column, which --metric {name} needs"
+                )
+        greedy = [name for name, metric in METRICS.items() if metric.needs == GREEDY]
+        further = greedy if GREEDY in needs.values() else []
+        return replace(task, metrics=tuple(dict.fromkeys((*self.metric, *further))))
 
 
 class Models(model_pairs.Loading):

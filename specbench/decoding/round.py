@@ -212,12 +212,11 @@ def _judge(rule: Rule, at: Positions, x: Tensor) -> Verdict:
     """Apply a rule to inputs that are read again afterwards."""
     if torch.compiler.is_compiling():  # PyTorch 2.11 cannot compile a change of the mode
         return rule(at, x)
-    # Writing to the inputs is refused there; through NumPy or a pointer it is only noticed.
     is_own = not getattr(getattr(rule, "func", rule), "__module__", "").startswith("specbench.")
     inputs = {**at._asdict(), "x": x} if is_own and x.device.type == "cpu" else {}
     before = {name: v.clone() for name, v in inputs.items() if isinstance(v, Tensor)}
-    with torch.inference_mode(False), torch.no_grad():
-        verdict = rule(at, x)
+    with torch.inference_mode(False), torch.no_grad():  # there, writing to the inputs is refused,
+        verdict = rule(at, x)  # but not through NumPy
     for name, value in before.items():
         if ((value != inputs[name]) & (value == value)).any():
             raise ValueError(f"it writes to `{name}`")

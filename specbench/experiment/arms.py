@@ -30,6 +30,7 @@ from specbench.serving.client import Client, Streamed
 from specbench.serving.delivered import Span, read_rounds, shares_of
 from specbench.serving.values import quoted
 from specbench.tasks.example import text_of
+from specbench.tasks.prompts import tools_of
 
 if TYPE_CHECKING:
     from specbench.experiment.prompts import EncodedPrompts
@@ -231,7 +232,8 @@ class ArmRunner:
             return body | {"prompt": self._prompts.of(task, step.example, answers).ids}
         messages = step.example.chat(answers)
         if arm.prompts == CHAT:
-            return body | {"messages": messages}
+            tools = tools_of(step.example.columns)
+            return body | {"messages": messages} | ({"tools": tools} if tools else {})
         return body | {"prompt": "\n\n".join(map(text_of, messages))}
 
     def _stream(

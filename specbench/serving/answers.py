@@ -444,7 +444,8 @@ def _text(choice: Values, chat: bool) -> tuple[Any, str]:
     content = message.get("content") if chat else choice.get("text")
     if not isinstance(content, list):
         return "" if content is None else content, thought
-    texts, thoughts = [], [thought]
+    texts: list[Any] = []
+    thoughts: list[Any] = [thought]
     for part in content:
         fields = part if isinstance(part, dict) else {"text": part}
         inner = fields.get("thinking", fields.get("reasoning"))

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from specbench.errors import UsageError, require
+from specbench.plugins import in_file
 from specbench.runs.configuration import DEEPEST, deeper
 from specbench.serving.values import parsed
 
@@ -56,6 +57,22 @@ class Arm(NamedTuple):
         further = {"rule": self.rule, "body": dict(self.body)}
         further = {name: value for name, value in further.items() if value}
         return {"name": self.name, "model": self.model, "prompts": self.prompts, **further}
+
+
+def named_values(text: str) -> tuple[str, dict[str, str]]:
+    """Return the name and the values of ``static:weight=0.5,...`` or ``FILE.py:RULE:...``.
+
+    Raises:
+        UsageError: A value has another form.
+    """
+    end = text.find(":", text.find(".py:") + 4 if in_file(text) else 0)
+    name, assignments = (text, "") if end < 0 else (text[:end], text[end + 1 :])
+    values: dict[str, str] = {}
+    for part in filter(None, assignments.split(",")):
+        key, equals, value = part.partition("=")
+        require(bool(key and equals and value), f"'{part}' in {text} is not NAME=VALUE")
+        values[key] = value
+    return name, values
 
 
 def body_of(arm: Arm, texts: Iterable[str], arms: Collection[str]) -> dict[str, Any]:

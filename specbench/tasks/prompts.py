@@ -8,7 +8,9 @@ answer is to be answered, and an answer behind it is the reference.
 from __future__ import annotations
 
 import json
+import logging
 import random
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -37,6 +39,11 @@ SCALARS = (int, float, bool)
 PROMPTS = ("turns", "prompt", *MESSAGE_COLUMNS)  # columns, of which the first one counts
 #: The columns that specbench uses.
 COLUMNS = (*PROMPTS, "id", "question_id", "reference", "passage", "category")
+#: Columns that change what a model is asked: sent with conversations, else named in a note.
+SYSTEM, TOOLS = "system", "tools"
+#: Columns of tests: statements, or HumanEval's function ``check``.
+TESTS, CHECK = ("tests", "test_list"), "test"
+log = logging.getLogger(__name__)
 
 
 def read_conversation(row: Row, column: str) -> tuple[tuple[Message, ...], str | None]:
@@ -55,7 +62,29 @@ def read_conversation(row: Row, column: str) -> tuple[tuple[Message, ...], str |
     asking = [number for number, message in enumerate(messages, 1) if message["role"] in ASKING]
     require(bool(asking), f"{where} has no message of the user: add one or remove the row")
     answers = [text_of(m) for m in messages[asking[-1] :] if m["role"] == ANSWER]
+    if (text := row.columns.get(SYSTEM)) and messages[0]["role"] not in ("system", "developer"):
+        asking, messages = (
+            [n + 1 for n in asking],
+            [
+                {"role": "system", "content": _checked(text, SYSTEM, row)},
+                *messages,
+            ],
+        )
     return tuple(messages[: asking[-1]]), next(filter(None, answers), None)
+
+
+def tools_of(columns: Mapping[str, object] | None) -> list[Any] | None:
+    """Return the tools in a row's columns, if they have the form of OpenAI's API."""
+    tools = _entries((columns or {}).get(TOOLS))
+    return tools if tools and all("function" in tool for tool in tools) else None
+
+
+def _is_asked(row: Row) -> bool:
+    """Return whether a row has a message of the user, if it is a conversation."""
+    column = next((name for name in PROMPTS if name in row.columns), "prompt")
+    entries = _entries(row.columns[column]) if column in MESSAGE_COLUMNS else None
+    roles = [ROLES.get(str(e.get("role", e.get("from"))).lower()) for e in entries or ()]
+    return entries is None or not all(roles) or not {*ASKING}.isdisjoint(roles)
 
 
 def advice(columns: Mapping[str, object]) -> str:
@@ -160,12 +189,24 @@ def prompts_task(path: Path, *, cut: bool = False) -> Task:
     file = read_rows(path, SUFFIXES, "prompt file", needed)
     if plain.suffix == ".csv":
         _require_prompt(file.rows[0].columns, f"{path}:1")
+    asked = [row for row in file.rows if _is_asked(row)] or file.rows
+    if skipped := len(file.rows) - len(asked):
+        log.warning(f"{path}: {skipped} of {len(file.rows)} entries lack a user's message: skipped")
     # A line of the file, or an entry of its list, has a number.
-    numbers = [row.location.rpartition(":")[2].split()[-1] for row in file.rows]
+    numbers = [row.location.rpartition(":")[2].split()[-1] for row in asked]
     names = [f"{plain.stem}-{number}" for number in numbers]
-    rows = [*map(_example, file.rows, names)]
+    rows = [*map(_example, asked, names)]
+    unsent = {
+        name
+        for row in asked
+        for name in (SYSTEM, TOOLS)
+        if row.columns.get(name) and not (name == SYSTEM and {*MESSAGE_COLUMNS} & {*row.columns})
+    }
+    for name in sorted(unsent):
+        sent = "sent only to servers that get messages" if name == TOOLS else "not sent"
+        log.warning(f"{path}: the column `{name}` is {sent}")
     seen: set[str] = set()
-    for row, example in zip(file.rows, rows, strict=True):
+    for row, example in zip(asked, rows, strict=True):
         if example.id in seen:
             message = f"a second row with the id `{shown(example.id)}`: give it its own id"
             raise UsageError(f"{row.location}: {message}")
@@ -221,8 +262,26 @@ def _example(row: Row, name: str) -> Example:
         references=tuple(references) if several else (),
         alternatives=alternatives if any(alternatives) else (),
         conversation=messages,
+        **_tests(row),
         columns={n: v for n, v in row.columns.items() if n not in COLUMNS} or None,
     )
+
+
+def _tests(row: Row) -> dict[str, Any]:
+    """Return the tests of a program and what they call, in the columns of common files."""
+    name = _text(row, "entry_point")
+    column = next((n for n in TESTS if row.columns.get(n)), "")
+    tests = _texts(row._replace(columns={**row.columns, "turns": ""}), column) if column else []
+    if not tests and name and (check := _text(row, CHECK)):
+        tests = [check, f"check({name})"]
+    prompt = _text(row, "prompt") if "prompt" in row.columns else ""
+    prefix = _text(row, "code_prefix") or (prompt if prompt and _begins(prompt, name) else "")
+    return {"tests": tuple(tests), "entry_point": name, "code_prefix": prefix} if tests else {}
+
+
+def _begins(prompt: str, name: str) -> bool:
+    """Return whether a prompt is the beginning of a function, which an answer continues."""
+    return bool(name) and re.search(rf"^def {re.escape(name)}\(", prompt, re.M) is not None
 
 
 def _references(row: Row, several: bool) -> list[list[str]]:

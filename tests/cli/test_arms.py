@@ -285,3 +285,35 @@ def test_a_prompt_that_is_too_long_is_one_missing_answer_wherever_it_stands(cli)
     statuses = [(record["method"], record["status"]) for record in records(Path("run"))]
     assert done.code == 1 and statuses.count(("fast", "error")) == 7
     assert statuses.count(("fast", "ok")) == 5 and statuses.count(("plain", "ok")) == 12
+
+
+def test_tools_are_sent_and_every_metric_that_is_named_counts(cli):
+    tools = [{"type": "function", "function": {"name": "add", "parameters": {}}}]
+    row = {"messages": [{"role": "user", "content": "2 + 2?"}], "reference": ["4", "four"]}
+    rows = [{**row, "tools": tools}, {**row, "tools": json.dumps(tools)}, row]
+    Path("p.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    Path("own.py").write_text("def half(text, reference):\n    return 0.5\n", encoding="utf-8")
+    plain = Fake(solved)
+    for output, metrics in (
+        ("one", ["--metric", "accuracy,rouge2,own.py:half"]),
+        ("two", ["--metric", "accuracy", "--metric", "rouge2", "--metric", "own.py:half"]),
+    ):
+        with arms(plain=plain) as servers:
+            words = ("run", "--prompts", "p.jsonl", "--no-progress", "-o", output, *servers)
+            done = cli(*words, *metrics)
+        assert done.code == 0, done.err
+        scores = [record["scores"] for record in records(Path(output))]
+        assert {tuple(s) for s in scores} == {("accuracy", "rouge2", "half")}
+        assert len(scores) == 3 and all(s["half"] == 0.5 for s in scores)
+    sent = [body.get("tools") for body in plain.bodies[-3:]]
+    assert sent == [tools, tools, None]
+
+
+def test_a_verdict_on_time_that_is_missing_has_its_reason_in_the_table(cli):
+    few = ("--concurrency", "4", "--batch-size", "4", "-n", "16")
+    assert both(cli, Fake(solved), Fake(solved), *few).code == 0
+    reason = "there are fewer than 10 whole ones: raise -n, or lower --batch-size"
+    assert reason in told(cli)
+    enough = ("--concurrency", "2", "--batch-size", "2", "-n", "20", "-o", "more")
+    assert both(cli, Fake(solved), Fake(solved), *enough).code == 0
+    assert reason not in told(cli, "compare", "more", *AGAINST[2:])

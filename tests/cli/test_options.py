@@ -139,6 +139,30 @@ def test_any_parameter_of_a_method_can_be_set_by_name():
             Methods(method=["relaxed"], set_values=[text]).variants()
 
 
+def test_values_behind_a_name_are_those_of_this_method_alone():
+    texts = ["static:weight=0.5,sd", "static", "relaxed:form=ratio,ratio=0.2", "lossy:"]
+    asked = Methods(method=split("--method", texts), set_values=["weight=0.3"])
+    assert asked.names == ["static", "sd", "relaxed", "lossy"] and not asked.optional
+    assert [
+        (name, {n: v for n, v in values.items() if n in ("weight", "form", "ratio")})
+        for name, values in asked.variants()
+        if name != "lossy"
+    ] == [
+        ("static", {"weight": 0.5}),
+        ("sd", {}),
+        ("static", {"weight": 0.3}),
+        ("relaxed", {"form": "ratio", "ratio": 0.2}),
+    ]
+    for text, said in (
+        ("static:weight", "'weight' in static:weight is not NAME=VALUE"),
+        ("static:weight=2", "weight"),
+        ("sd:weight=0.5", "weight is a parameter of"),
+        ("static:wieght=0.5", "wieght"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            Methods(method=[text]).variants()
+
+
 def test_a_list_may_name_a_value_twice():
     assert split("--set", ["margin=0.1,0.3, ratio=0.1", "0.3"]) == [
         *("margin=0.1", "0.3", "ratio=0.1", "0.3")

@@ -69,6 +69,17 @@ def test_the_page_leads_from_nothing_to_a_figure(cli):
 
 
 @pytest.mark.usefixtures("files")
+def test_values_stand_behind_a_rule_of_a_file(cli):
+    names = f"{RULE}:share=0.2,sd,static:weight=0.5"
+    cli("run", "-m", names, "-t", "mini-math", "--output", "run", *SMALL, "-n", "1", code=0)
+    values = {r["method"]: (r.get("settings"), r.get("weight")) for r in records(Path("run"))}
+    assert values == {
+        **{"autoregressive": (None, None), RULE: ("share=0.2", None)},
+        **{"sd": (None, None), "static": (None, 0.5)},
+    }
+
+
+@pytest.mark.usefixtures("files")
 def test_an_edited_rule_is_decoded_again(cli):
     def keys():
         """Return the keys of the samples by method, in the order in which they were written."""

@@ -11,6 +11,7 @@ import pytest
 
 from specbench.errors import UsageError
 from specbench.tasks.example import Example
+from specbench.tasks.metrics import score, try_metrics
 from specbench.tasks.prompts import MAX_NEW_TOKENS, prompts_task
 
 # Rows with difficult content: commas, quotes, non-ASCII, a separator that is not a line break.
@@ -232,3 +233,74 @@ def test_a_csv_file_may_hold_conversations(tmp_path):
     assert (example.turns, example.references) == (("one", "two"), ("1", "2"))
     plain = [{"prompt": "one", "reference": '["1", "2"]'}]  # a text, without turns
     assert read(tmp_path / "plain.csv", as_csv(plain))[0].reference == '["1", "2"]'
+
+
+USER = {"from": "human", "value": "What is 2 + 2?"}
+
+
+def written(tmp_path, *rows):
+    path = tmp_path / "p.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    return path
+
+
+def test_a_system_column_is_sent_with_its_conversation(tmp_path):
+    system = {"role": "system", "content": "Be brief."}
+    asked = {"role": "user", "content": "2 + 2?"}
+    rows = [
+        {"system": "Be brief.", "conversations": [USER]},
+        {"system": "Be brief.", "messages": [asked, {"role": "assistant", "content": "4"}]},
+        {"system": "Be long.", "messages": [system, asked]},
+        {"system": "", "conversations": [USER]},
+    ]
+    examples = prompts_task(written(tmp_path, *rows)).examples("test", None)
+    assert [dict(e.conversation[0]) == system for e in examples] == [True, True, True, False]
+    assert examples[1].reference == "4" and examples[1].prompt == "2 + 2?"
+
+
+@pytest.mark.parametrize("column", ["system", "tools"])
+def test_a_column_that_is_not_sent_is_named(tmp_path, caplog, column):
+    prompts_task(written(tmp_path, {"prompt": "2 + 2?", column: "hm"}))
+    assert f"the column `{column}` is " in caplog.text and "sent" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "empty",
+    [[], [{"from": "gpt", "value": "Hi."}], [{"from": "system", "value": "Be brief."}]],
+)
+def test_entries_without_a_message_of_the_user_are_skipped_and_counted(tmp_path, caplog, empty):
+    path = written(tmp_path, {"conversations": empty}, {"conversations": [USER]})
+    (example,) = prompts_task(path).examples("test", None)
+    assert example.id == "p-2" and "1 of 2 entries lack a user's message: skipped" in caplog.text
+    with pytest.raises(UsageError, match=r"has no message of the user|must be a list"):
+        prompts_task(written(tmp_path, {"conversations": empty}))
+
+
+CHECKED = "def check(candidate):\n    assert candidate(2) == 4\n"
+HEAD = 'def double(x):\n    """Double."""\n'
+
+
+@pytest.mark.parametrize(
+    ("columns", "answer"),
+    [
+        ({"tests": ["assert double(2) == 4"], "entry_point": "double"}, f"{HEAD}    return 2 * x"),
+        ({"tests": "assert double(2) == 4"}, f"{HEAD}    return 2 * x"),
+        ({"test_list": ["assert double(2) == 4"]}, f"```python\n{HEAD}    return 2 * x\n```"),
+        ({"prompt": HEAD, "test": CHECKED, "entry_point": "double"}, "    return 2 * x\n"),
+    ],
+)
+def test_code_rows_can_be_scored(tmp_path, columns, answer):
+    path = written(tmp_path, {"prompt": "Write double.", **columns})
+    (example,) = prompts_task(path).examples("test", None)
+    assert score("pass@1", answer, example) == 1.0
+    assert score("pass@1", answer.replace("2 *", "3 *"), example) == 0.0
+
+
+def test_an_alternative_without_a_number_does_not_spoil_the_others(tmp_path):
+    path = written(tmp_path, *({"prompt": "2?", "reference": r} for r in (["4", "four"], "four")))
+    first, second = prompts_task(path).examples("test", None)
+    for name in ("accuracy", "accuracy-flexible"):
+        assert (score(name, "#### 4", first), score(name, "#### 5", first)) == (1.0, 0.0)
+        try_metrics([name], [first])
+        with pytest.raises(UsageError, match="has no number"):
+            try_metrics([name], [first, second])  # before anything is decoded

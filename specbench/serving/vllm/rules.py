@@ -16,7 +16,7 @@ from specbench.methods import Rule
 from specbench.methods.method import BOTH_MODELS, HEAD
 from specbench.methods.registry import get_method
 from specbench.plugins import in_file
-from specbench.serving.arm import ARGUMENT, MOST_KEY, ROUNDS, VLLM
+from specbench.serving.arm import ARGUMENT, MOST_KEY, ROUNDS, VLLM, named_values
 
 BUNDLED = "python/python-line"  # an example
 
@@ -39,7 +39,7 @@ def checked_rule(extra_args: Mapping[str, Any] | None, allowed: Sequence[str]) -
         f"{ROUNDS} must be a text of at most {MOST_KEY} characters",
     )
     if rule not in (VLLM, *allowed):
-        name, values = _parsed(rule)
+        name, values = named_values(rule)
         head = bundled_heads().get(values.get("head", BUNDLED))
         require(
             not in_file(name) and head is not None and not reads_hidden_states(head),
@@ -77,7 +77,7 @@ def method_of(text: str) -> tuple[str, dict[str, Any]]:
         UsageError: There is no such method, or it needs more than vLLM gives: control of
             drafting, or another draft temperature.
     """
-    name, values = _parsed(text)
+    name, values = named_values(text)
     method = get_method(name)
     verifies = method.rule is not None and method.control is None
     require(verifies, f"{name} is no verification rule, which vLLM needs: name another")
@@ -96,15 +96,3 @@ def reads_hidden_states(folder: Path) -> bool:
     """Return whether a head reads hidden states, so that it fits only its own models."""
     kind = KINDS.get(str(read_description(folder).get("kind")))
     return kind is not None and kind.width is None
-
-
-def _parsed(text: str) -> tuple[str, dict[str, str]]:
-    """Return the name and the values of ``static:weight=0.5,...`` or ``FILE.py:RULE:...``."""
-    end = text.find(":", text.find(".py:") + 4 if in_file(text) else 0)
-    name, assignments = (text, "") if end < 0 else (text[:end], text[end + 1 :])
-    values: dict[str, str] = {}
-    for part in filter(None, assignments.split(",")):
-        key, equals, value = part.partition("=")
-        require(bool(key and equals and value), f"'{part}' in {text} is not NAME=VALUE")
-        values[key] = value
-    return name, values

@@ -24,6 +24,7 @@ __all__ = ["GREEDY", "METRICS", "Metric", "get_metric", "metric", "score"]
 
 BLEU = "bleu"  # not a mean over samples: see ``metrics.overlap``
 AGREEMENT = "agreement"
+ACCURACIES = {"accuracy", "accuracy-flexible"}
 
 ORDER = ("accuracy", "overlap", "agreement", "code")
 """The modules whose metrics come first in lists, in this order."""
@@ -70,11 +71,15 @@ def shown_metric(name: object) -> tuple[str, float]:
 
 
 def try_metrics(names: Iterable[str], examples: Iterable[Example]) -> None:
-    """Score a reference with each of the user's own metrics, to find mistakes before a run.
+    """Find references that no number can be read from, and mistakes of the user's own metrics.
 
     Raises:
-        UsageError: The metric raises, or does not return a number from 0 to 1.
+        UsageError: A metric raises, or does not return a number from 0 to 1.
     """
+    names, examples = [*names], [*examples]
+    for name in ACCURACIES & {*names}:
+        for example in filter(get_metric(name).suits, examples):
+            score(name, "", example)
     custom = [name for name in names if get_metric(name).digest is not None]
     for example in [example for example in examples if example.reference][:1]:
         for name in custom:
@@ -116,4 +121,12 @@ def score(metric: str, text: str, example: Example) -> float:
         need = f"the metric `{metric}` needs `{chosen.needs}`"
         raise UsageError(f"{need}, which example `{example.id}` lacks; add it")
     examples = example.with_each_reference() if chosen.needs == "reference" else [example]
-    return max(chosen.function(text, each) for each in examples)
+    scores, unread = [], None
+    for each in examples:
+        try:
+            scores.append(chosen.function(text, each))
+        except UsageError as error:  # an alternative that the metric cannot read
+            unread = error
+    if unread and (not scores or chosen.digest is not None):
+        raise unread
+    return max(scores)

@@ -34,9 +34,23 @@ _ANNOTATION = re.compile(r"<<[^<>]*>>")  # GSM8K's calculator annotations
 _BOXED = re.compile(r"\\boxed\s*\{((?:[^{}]|\{[^{}]*\})*)\}")
 # "Answer:" only if a number follows, since many texts continue with the calculation.
 _STATED = re.compile(
-    r"(?:\banswer|答案)(?:\s+is\b[\s:*_=]*|[是为為]\s*|[*_]*\s*:[\s*_]*+(?=[-+$£€\\\s]*+\.?[0-9]))"
+    r"(?:(?:\banswer|答案)(?:\s+is\b[\s:*_=]*|[是为為]\s*|[*_]*\s*:[\s*_]*+(?=[-+$£€\\\s]*+\.?[0-9]))"
+    r"|(?:答え?|こたえ|解答)\s*[はが:]|(?:정답|답)\s*[은는이:]"
+    r"|\bответ(?:ом)?[*_]*\s*(?:[:—-]|равен\b|является\b|это\b|будет\b)"
+    r"|\b(?:jawaban|cevap|odpowiedź|đáp án|उत्तर|الجواب)[*_]*\s*:"
+    r"|\b(?:antwort|réponse|respuesta|resposta|risposta)(?:\s+(?:ist|lautet|est|es|é|è)\b|[*_]*\s*:))"
     r"([^\n]*)",
     re.IGNORECASE,
+)
+# What a text goes on with behind its answer: another question, or why a number alone is right.
+_NEXT = re.compile(
+    r"\n[\s*_#]*(?:(?:next|new) )?(?:(?:question|q|problem|exercise)[ \t]*"
+    r"(?:\d+[*_]*\s*[.:]|[*_]*\s*:)"
+    r"|(?:user|human)[*_]*:)|\n#+ *(?:question|problem)\b",
+    re.I,
+)
+_WHY = re.compile(
+    r"[\s*_#(]*(?:expla|reason|because|why|erkl|begr|explic|解释|説明|설명|объясн)", re.I
 )
 _SENTENCE_END = re.compile(r"[.!?](?:\s|$)|。")
 _TAGGED = re.compile(
@@ -68,11 +82,30 @@ def flexible_number(text: str, *, cut: bool = False) -> Decimal | None:
     These are tried in order: the strict ``#### number``, or if a calculation follows, as in
     ``#### 9 * 2 = 18``, its result; the last ``\boxed{...}``; the last "the answer is ...", or
     "Answer:" followed by a number, up to the end of its sentence and after the ``=`` if there is
-    one, or the last ``<answer>``; the last number of the text, unless the text is ``cut``.
+    one, or the last ``<answer>``; the only number of a first line that is in bold or has an
+    explanation behind it; the last number of the text, unless the text is ``cut``. Another question
+    and what follows it are left out.
     Currencies, percent signs, units and GSM8K's annotations ``<<3+4=7>>`` are skipped. Digits may
     be of any script, thousands may be apart by spaces, apostrophes or commas, and ``2 1/2`` is 2.5.
     """
     plain = _plain(text)
+    if (following := _NEXT.search(plain)) and _LOOSE.search(plain, 0, following.start()):
+        answer = plain[: following.start()]
+        if not answer.rstrip("* ").endswith(":"):  # which announces it
+            plain, cut = answer, False
+    if (stated := _stated(plain)) is not None:
+        return stated
+    first, _, behind = plain.strip().partition("\n")
+    alone = list(_LOOSE.finditer(first))
+    is_bold = "**" in first and _LOOSE.fullmatch(first.strip(" *_$£€%.`"))
+    if len(alone) == 1 and behind and (is_bold or _WHY.match(behind)):
+        return _value(alone[0])
+    numbers = [] if cut else list(_LOOSE.finditer(plain))
+    return _value(numbers[-1]) if numbers else None
+
+
+def _stated(plain: str) -> Decimal | None:
+    """Return the number that a text names as its answer, if it does."""
     if marked := _MARKED.search(plain):
         return _result(plain, marked)
     tagged = [answer for _, answer in _TAGGED.findall(plain)]
@@ -82,8 +115,7 @@ def flexible_number(text: str, *, cut: bool = False) -> Decimal | None:
             match = _LOOSE.search(sentence.rpartition("=")[2])
             if match:
                 return _value(match)
-    numbers = [] if cut else list(_LOOSE.finditer(plain))
-    return _value(numbers[-1]) if numbers else None
+    return None
 
 
 @metric("accuracy")

@@ -14,7 +14,7 @@ from io import StringIO
 from itertools import combinations
 from math import comb
 from operator import itemgetter
-from textwrap import dedent
+from textwrap import dedent, indent
 from typing import TYPE_CHECKING
 
 from specbench.tasks.metrics.metric import metric
@@ -38,7 +38,14 @@ _FENCE = re.compile(r"`{3,}|~{3,}")
 _LANGUAGE = re.compile(r"[\w+#.:/-]*(?:[ \t]+[^\s(=]+=\S*|[ \t]*\{[^}]*\})*[ \t]*\r?")
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _BINDING = (*_DEFINITIONS, ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.Try)
-Rank = tuple[int, bool, bool]
+# What some servers write where a text ends; a program may have it between quotes.
+_END_MARK = re.compile(
+    r"(?<![\"'`])(?:<[|\uff5c][\w \u2581]+[|\uff5c]>|</s>|<eos>|<pad>|<end_of_turn>|\[EOS\])"
+    r"(?![\"'`])"
+)
+_FUTURE = re.compile(r"^from __future__ import (?:\([^)]*\)|[^\n(]*).*\n?", re.MULTILINE)
+_TABS = re.compile(r"^[ \t]*\t", re.MULTILINE)
+Rank = tuple[int, bool, bool, bool]
 # Values of k to show, up to the number of repeats, which is also shown.
 BUDGETS = (2, 5, 10, 20, 50, 100)
 
@@ -67,30 +74,66 @@ def program_of(text: str, example: Example) -> str:
     """Return the program in a model's text.
 
     If the text has fences, the program is the fenced code, see ``fenced``. It follows the example's
-    ``code_prefix``. If it redefines the entry point, only the rest of the prefix, its imports and
-    helpers, comes first. If an entry point is known, a program that does not parse is cut after the
-    last line up to which it does, since base models keep writing after the function (other
-    implementations cut at stop strings). Otherwise the text is unchanged.
+    ``code_prefix``, whose body it continues even if its first line lost its indentation. If it
+    redefines the entry point, as a function or a method, only the rest of the prefix, its imports
+    and helpers, comes first. Imports from ``__future__`` are moved to the top. If an entry point is
+    known, a program that does not parse is cut after the last line up to which it does, since base
+    models keep writing after the function (other implementations cut at stop strings). Otherwise
+    the text is unchanged.
     """
-    code = fenced(text, example)
-    if not example.entry_point:
-        return example.code_prefix + code
-    is_redefined = example.entry_point in _defined(_cut("", code)[1])
-    helpers = _without(example.code_prefix, example.entry_point)
-    return _cut(helpers and helpers + "\n" if is_redefined else example.code_prefix, code)[0]
+    code, prefix, name = fenced(text, example), example.code_prefix, example.entry_point
+    tree = _cut("", code)[1] if name else None
+    program = prefix + code
+    if name in _bound(tree) or (name in _methods(tree) and not code[:1].isspace()):
+        helpers = _without(prefix, name)
+        program = _cut(helpers and helpers + "\n", code)[0]
+    elif name:
+        program = _continued_body(code, prefix, name)
+    if future := "".join(match.rstrip() + "\n" for match in _FUTURE.findall(program)):
+        program = future + _FUTURE.sub("", program)
+    methods = _methods(tree := _parsed(program))
+    for method in sorted(_wanted(example) & methods.keys() - _bound(tree)):
+        program += f"\n{method} = {methods[method]}().{method}\n"
+    return program
+
+
+def _continued_body(code: str, prefix: str, name: str) -> str:
+    """Return the rest of a function behind its beginning, with blanks that servers stripped.
+
+    These are blanks of the first line or of all, or tabs where the beginning has blanks.
+    """
+    begun = _function(_parsed(prefix), name)
+    margin = (begun.body[0].col_offset if begun else 4) * " "
+    blanks = _TABS.sub(lambda tabs: tabs[0].expandtabs(4), code)
+    programs = []
+    for form in (code, blanks, margin + blanks.lstrip(), indent(dedent(blanks), margin)):
+        program, tree = _cut(prefix, form)
+        function = _function(tree, name)
+        goes_on = function and (function.end_lineno or 0) > prefix.count("\n")
+        if tree and goes_on and not any(isinstance(n, ast.Return) for n in tree.body):
+            programs.append(program)
+    # Most of the text, in the first of equal forms.
+    return max(programs or [_cut(prefix, code)[0]], key=lambda program: program.count("\n"))
+
+
+def _wanted(example: Example) -> set[str]:
+    """Return the names that a program must define, if they are known."""
+    if example.entry_point or not example.tests:
+        return {example.entry_point} - {""}
+    tests = read_tests(example.tests)
+    return {*(tests.names or tests.shadowed)}
 
 
 def fenced(text: str, example: Example) -> str:
     """Return the code in a chat model's answer, or the text if it has no blocks; see ``readings``.
 
-    Among several blocks, it is the first that defines the entry point or what the tests call, else
-    the first that defines anything, else the first that parses, else the longest. If it lacks a
-    name that another block defines or imports, this definition precedes it.
+    Among several blocks, it is the last that defines the entry point or what the tests call, since
+    it may correct those before, else the first that defines anything, else the first that parses,
+    else the longest. If it lacks a name that another block defines or imports, this definition
+    precedes it.
     """
-    text, wanted = text.removeprefix("\ufeff"), {example.entry_point} - {""}
-    if example.tests and not wanted:
-        tests = read_tests(example.tests)
-        wanted = {*(tests.names or tests.shadowed)}
+    text = _END_MARK.split(text.removeprefix("\ufeff"), maxsplit=1)[0]
+    wanted = _wanted(example)
     first: list[str] = []
     ranked: list[tuple[Rank, str, list[str]]] = []
     for blocks in _choices(text):
@@ -102,7 +145,9 @@ def fenced(text: str, example: Example) -> str:
                 code = plain if _parsed(plain := dedent(block)) else block
             ranked.append((_rank(code, example, wanted), code, blocks))
         best = max(ranked, key=itemgetter(0), default=None)  # the first of equal ones
-        if best and (best[0][0] == len(wanted) if wanted else best[0][1]):
+        if best and wanted and best[0][0] == len(wanted):
+            best = next(each for each in reversed(ranked) if each[0][0] == len(wanted))
+        if best and (best[0][0] == len(wanted) if wanted else best[0][2]):
             break
     if not best or not any(best[0]):
         return max(first, key=len, default=text)
@@ -135,10 +180,14 @@ def _continued(blocks: list[str]) -> list[str]:
 
 
 def _rank(block: str, example: Example, wanted: set[str]) -> Rank:
-    """Return how many wanted names a block defines, and whether it defines or does anything."""
+    """Return how many wanted names a block defines with a body, and whether at all, or others."""
     tree = _parsed(block) or _parsed(example.code_prefix + block)
-    defined = _defined(tree)
-    return len(wanted & defined), bool(defined), bool(tree and tree.body)
+    defined = _defined(tree) | _methods(tree).keys()
+    body = tree.body if tree else []
+    whole = {getattr(node, "name", "") for node in body if not _is_stub(node)}
+    whole |= _methods(tree).keys()
+    has_code = bool(body)
+    return len(wanted & defined & whole), bool(wanted & defined), bool(defined), has_code
 
 
 def _completed(block: str, blocks: list[str], example: Example, wanted: set[str]) -> str:
@@ -151,7 +200,8 @@ def _completed(block: str, blocks: list[str], example: Example, wanted: set[str]
     needed: list[ast.stmt] = []
     while True:
         program = "\n".join([*map(ast.unparse, needed), block])
-        missing = (free_names(program) | wanted) - _defined(_parsed(program))
+        tree = _parsed(program)
+        missing = (free_names(program) | wanted) - _defined(tree) - _methods(tree).keys()
         new = [n for n in statements if n not in needed and not missing.isdisjoint(bound_names(n))]
         if not new:
             return program
@@ -191,6 +241,32 @@ def _parsed(program: str) -> ast.Module | None:
 def _defined(tree: ast.Module | None) -> set[str]:
     """Return the names of the functions and classes of a module."""
     return {node.name for node in tree.body if isinstance(node, _DEFINITIONS)} if tree else set()
+
+
+def _bound(tree: ast.Module | None) -> set[str]:
+    """Return all names that a module binds at its top."""
+    nodes = [node for node in tree.body if isinstance(node, _BINDING)] if tree else []
+    return {name for node in nodes for name in bound_names(node)}
+
+
+def _methods(tree: ast.Module | None) -> dict[str, str]:
+    """Return the classes of a module by the names of their methods."""
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)] if tree else []
+    return {n.name: c.name for c in classes for n in c.body if isinstance(n, ast.FunctionDef)}
+
+
+def _function(tree: ast.Module | None, name: str) -> ast.FunctionDef | None:
+    functions = [n for n in tree.body if isinstance(n, ast.FunctionDef)] if tree else []
+    return next((function for function in functions if function.name == name), None)
+
+
+def _is_stub(node: ast.AST) -> bool:
+    """Return whether a definition has no more than a docstring, ``pass`` or ``...``."""
+    body = getattr(node, "body", [])
+    return all(
+        isinstance(n, ast.Pass) or (isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant))
+        for n in body
+    )
 
 
 def _without(prefix: str, name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from decimal import Decimal
 
 _OTHER = re.compile(r"[^\x00-\x7f]")
 _ALIKE = str.maketrans(
@@ -33,6 +34,16 @@ _GROUPS = re.compile(
 _MIXED = re.compile(
     r"(?<![\w.,/])([0-9]{1,9})(?: and)? ([0-9]{1,4})/([0-9]{1,4})(?![0-9/]|\.[0-9])"
 )
+_SCIENTIFIC = re.compile(
+    r"(?<![\w.,^])(?:([0-9]+(?:\.[0-9]+)?)[eE]([-+]?[0-9]{1,2})"
+    r"|(?:([0-9]+(?:\.[0-9]+)?)\s*(?:[\u00d7x*\u00b7]|\\times|\\cdot)\s*)?"
+    r"10\s*(?:\^|\*\*)\s*(?:\{\s*)?([-+]?[0-9]{1,2})(?:\s*\})?)(?![0-9A-Za-z])"
+)
+_EUROS = re.compile(
+    r"((?:\u20ac|\bEUR\b|R\$)\s*)([0-9]{1,3})\.([0-9]{3})(?![0-9.,]*[0-9])"
+    r"|(?<![\w.,])([0-9]{1,3})\.([0-9]{3})(?=\s*(?:\u20ac|EUR\b|euros?\b|kr\b))",
+    re.IGNORECASE,
+)
 _MINUS = re.compile(
     r"(\b(?:is|are|was|were|be|equals?|to|of|gives?)\s+|[=:]\s*|\A[\s*]*)"
     r"(?:minus|negative)\s+(?=[$£€]?[0-9])",
@@ -48,7 +59,14 @@ def plain_numbers(text: str) -> str:
     """
     text = _OTHER.sub(_ascii, _WIDE_COMMA.sub(",", text))
     text = _FRACTION.sub(_fraction, _LATEX_COMMA.sub(",", text))
+    text = _SCIENTIFIC.sub(_written_out, _EUROS.sub(r"\1\2\3\4\5", text))
     return _MINUS.sub(r"\1-", _MIXED.sub(_improper, _GROUPS.sub(_ungrouped, text)))
+
+
+def _written_out(match: re.Match[str]) -> str:
+    """Return ``1.5e3``, ``1.5 x 10^3`` or a power of ten with its digits."""
+    factor, exponent = match[1] or match[3] or "1", match[2] or match[4]
+    return f"{Decimal(factor).scaleb(int(exponent)):f}"
 
 
 def _ascii(match: re.Match[str]) -> str:

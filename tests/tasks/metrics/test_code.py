@@ -392,3 +392,39 @@ def test_pass_at_k_is_the_share_of_subsets_with_a_pass(programs):
 def test_pass_at_k_is_precise_for_many_programs():
     assert pass_at_k(1000, 1, 100) == pytest.approx(0.1, abs=1e-12)
     assert pass_at_k(1000, 0, 100) == 0
+
+
+STRIPPED = BODY.lstrip()
+LOOP = "out = 0\n    for x in xs:\n        out += twice(x)\n    return out\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        STRIPPED,  # the first line lost its blanks
+        LOOP,
+        LOOP.replace("\n    ", "\n"),  # all lines lost them
+        f"{STRIPPED}\ndef unrelated():\n    return 1\n",
+        "\treturn sum(twice(x) for x in xs)\n",
+        "\tif xs:\n\t\treturn sum(twice(x) for x in xs)\n\treturn 0\n",
+        f"{BODY.rstrip()}<|endoftext|>",
+        f"{BODY.rstrip()}</s>\nQuestion: (",
+        f"```python\nfrom __future__ import annotations\n{ANEW}```",
+        f"from __future__ import annotations\nimport math\n\n{WHOLE}",
+        f"```python\nclass Solution:\n{indent(ANEW.replace('(xs', '(self, xs'), '    ')}```",
+        "class Answer:\n    @staticmethod\n    def total(xs): return 2 * sum(xs)\n",
+        f"```python\n{ANEW.replace('sum', 'max')}```\nNo. Corrected:\n```python\n{ANEW}```",
+        " " + LOOP,  # the first token has a blank
+        BODY.lstrip().replace("twice", "double") + "\n\ndef double(x):\n    return 2 * x\n",
+        "  out = sum(twice(x) for x in xs)\n  return out\n",
+        f"{BODY.rstrip()}<|eom_id|>",
+        f"```python\nfrom __future__ import (\n    annotations,\n)\n{ANEW}```",
+        f"```python\n{ANEW.replace('sum', 'max')}```\nNo:\n```python\nclass Solution:\n"
+        f"{indent(ANEW.replace('(xs', '(self, xs'), '    ')}```",
+        "total = lambda xs: sum(twice(x) for x in xs)\n",
+        f"```python\n{ANEW}```\nIts form:\n```python\ndef total(xs):\n    ...\n```",
+    ],
+)
+def test_what_servers_and_models_do_to_a_right_program_does_not_matter(text):
+    assert pass_at_1(text, CONTINUED) == 1.0
+    assert pass_at_1(text.replace("sum(", "len(").replace("+= twice(x)", "+= 1"), CONTINUED) == 0.0

@@ -79,11 +79,15 @@ def say(plan: Plan, limit: int | None = None, *, loads: bool = True) -> None:
     if loads and len(plan.part(servers=False)):
         output.note_loading(plan.pair.models)
     tasks = [task_plan.task for task_plan in plan.tasks]
-    if names := [t.name for t in tasks if isinstance(t.source, PromptList) and not t.metrics]:
-        output.note(
-            f"no references in {', '.join(names)}, so quality is not measured: add --metric "
-            f"{AGREEMENT} to compare with the target's own greedy text"
-        )
+    for unscored in [task for task in tasks if not task.metrics]:
+        if isinstance(unscored.source, PromptList):
+            tested = any(row.tests for row in unscored.source.rows)
+            advice = "pass@1 to run the tests" if tested else ""
+            advice = advice or f"{AGREEMENT} to compare with the target's own greedy text"
+            output.note(
+                f"no references in {unscored.name}, so quality is not measured: add --metric "
+                f"{advice}"
+            )
     if limit is not None and limit < DEFAULT_LIMIT:
         output.note(
             f"--limit {limit} is for testing only: intervals over so few examples are unreliable"

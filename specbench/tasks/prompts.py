@@ -74,9 +74,11 @@ def read_conversation(row: Row, column: str) -> tuple[tuple[Message, ...], str |
 
 
 def tools_of(columns: Mapping[str, object] | None) -> list[Any] | None:
-    """Return the tools in a row's columns, if they have the form of OpenAI's API."""
-    tools = _entries((columns or {}).get(TOOLS))
-    return tools if tools and all("function" in tool for tool in tools) else None
+    """Return the tools in a row's columns in the form of OpenAI's API; None if they are none."""
+    tools = _entries((columns or {}).get(TOOLS)) or []
+    if not tools or not all("function" in tool or "name" in tool for tool in tools):
+        return None
+    return [t if "function" in t else {"type": "function", "function": t} for t in tools]
 
 
 def _is_asked(row: Row) -> bool:
@@ -196,15 +198,12 @@ def prompts_task(path: Path, *, cut: bool = False) -> Task:
     numbers = [row.location.rpartition(":")[2].split()[-1] for row in asked]
     names = [f"{plain.stem}-{number}" for number in numbers]
     rows = [*map(_example, asked, names)]
-    unsent = {
-        name
-        for row in asked
-        for name in (SYSTEM, TOOLS)
-        if row.columns.get(name) and not (name == SYSTEM and {*MESSAGE_COLUMNS} & {*row.columns})
-    }
-    for name in sorted(unsent):
-        sent = "sent only to servers that get messages" if name == TOOLS else "not sent"
-        log.warning(f"{path}: the column `{name}` is {sent}")
+    for name in (SYSTEM, TOOLS, "functions"):
+        of_name = [row.columns for row in asked if row.columns.get(name)]
+        if name == TOOLS and of_name and all(map(tools_of, of_name)):
+            log.warning(f"{path}: the column `{name}` is sent only to servers that get messages")
+        elif (name != SYSTEM and of_name) or any({*MESSAGE_COLUMNS}.isdisjoint(c) for c in of_name):
+            log.warning(f"{path}: the column `{name}` is not sent")
     seen: set[str] = set()
     for row, example in zip(asked, rows, strict=True):
         if example.id in seen:

@@ -98,3 +98,13 @@ def test_prompts_with_the_same_text_count_once(cli, tmp_path):
         assert "twice: 2 examples repeat the prompt of another one" in result.err
     assert {row["n"] for row in json.loads(shown.out)["verdicts"]} == {10}
     assert cli("verify", "r", "-n", "0").code == 0
+
+
+@pytest.mark.parametrize(
+    ("columns", "metric"),
+    [({"tests": ["assert add(1, 2) == 3"]}, "pass@1 to run"), ({}, "agreement to compare")],
+)
+def test_a_note_names_the_metric_of_rows_without_references(cli, columns, metric):
+    Path("p.jsonl").write_text(json.dumps({"prompt": "Write add(a, b).", **columns}))
+    done = cli("run", "--prompts", "p.jsonl", "-m", "autoregressive", "--dry-run", code=0)
+    assert f"no references in p, so quality is not measured: add --metric {metric}" in done.err

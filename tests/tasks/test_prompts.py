@@ -12,7 +12,7 @@ import pytest
 from specbench.errors import UsageError
 from specbench.tasks.example import Example
 from specbench.tasks.metrics import score, try_metrics
-from specbench.tasks.prompts import MAX_NEW_TOKENS, prompts_task
+from specbench.tasks.prompts import MAX_NEW_TOKENS, prompts_task, tools_of
 
 # Rows with difficult content: commas, quotes, non-ASCII, a separator that is not a line break.
 ROWS = [
@@ -262,6 +262,27 @@ def test_a_system_column_is_sent_with_its_conversation(tmp_path):
 def test_a_column_that_is_not_sent_is_named(tmp_path, caplog, column):
     prompts_task(written(tmp_path, {"prompt": "2 + 2?", column: "hm"}))
     assert f"the column `{column}` is " in caplog.text and "sent" in caplog.text
+
+
+BARE = {"name": "add", "parameters": {}}
+
+
+@pytest.mark.parametrize(
+    ("columns", "sent", "note"),
+    [
+        ({"tools": [{"type": "function", "function": BARE}]}, True, "sent only to servers"),
+        ({"tools": json.dumps([BARE])}, True, "sent only to servers"),  # as in files of ShareGPT
+        ({"tools": "add"}, False, "`tools` is not sent"),
+        ({"tools": [{"type": "web"}]}, False, "`tools` is not sent"),
+        ({"functions": [BARE]}, False, "`functions` is not sent"),
+    ],
+)
+def test_tools_in_any_form_are_sent_or_named(tmp_path, caplog, columns, sent, note):
+    path = written(tmp_path, {"conversations": [USER], **columns})
+    (example,) = prompts_task(path).examples("test", None)
+    expected = [{"type": "function", "function": BARE}] if sent else None
+    assert tools_of(example.columns) == expected and note in caplog.text
+    assert caplog.text.count(" sent") == 1
 
 
 @pytest.mark.parametrize(

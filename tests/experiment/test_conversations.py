@@ -73,7 +73,7 @@ def test_the_turns_after_a_failed_one_fail_and_are_retried(engine, tmp_path):
 
 def test_samples_without_turns_keep_their_names_and_keys():
     """The keys of unfinished runs must not change with labels or the fields of conversations."""
-    before = Example("e", "p", "r")
+    before = Example("e", "p", "1")  # a number, since references are read before decoding
     fields = {"id", "prompt", "reference", "tests", "passage", "code_prefix", "entry_point"}
     assert before.identity().keys() == fields
     labelled = replace(before, category="math", columns={"level": 3})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -35,6 +36,7 @@ MEASURED = [name for name in PRICE_OPTIONS if name not in ("batch_size", "drafti
 STRICT = "sd"
 FOLDER = "decision"
 SAME = "--acceptance, --accepted-length and --accept-rate say the same: give only one of them"
+MOST_AT_ONCE = 16  # texts of the target, whose times do not count
 MOST_LENGTHS = 3  # lines of what others measured
 
 
@@ -283,7 +285,9 @@ def _of_texts(
     from specbench.pricing.source import require_prompts
 
     if run is None:
-        plan = plan_of_target(measurement)
+        at_once = min(measurement.limit or MOST_AT_ONCE, MOST_AT_ONCE)
+        plan = plan_of_target(measurement.updated(batch_size=at_once))
+        plan = replace(plan, times="none")
         require_prompts((part.task.name, e.id) for part in plan.tasks for e in part.examples)
         if not Path(plan.pair.target).exists():
             note(

@@ -146,6 +146,13 @@ class LlamaCppModel:
         self._cached[row] = ids if has_all else []
         if has_all:
             return
+        for source, (others, seconds) in self._prompts.items():
+            if ids and ids == others == self._cached[source][: len(ids)]:  # in another row
+                self.copy_row(source, row)
+                self._remove(row, len(ids))
+                self._cached[row], self._prompts[row] = ids, (others, seconds)
+                self.saved_seconds = seconds
+                return
         for start in range(0, len(ids), READ_AT_ONCE):
             part = ids[start : start + READ_AT_ONCE]
             self._decode([(token, start + i, row) for i, token in enumerate(part)], outputs=False)
@@ -214,6 +221,21 @@ class LlamaCppModel:
             states.append(state)
             logits.append(text_logits)
         return torch.cat(logits), torch.cat(states) if hidden else torch.empty(0)
+
+    def reread(self, text: Sequence[int], last: int) -> Tensor | None:
+        """Return what ``plain`` does for a text whose prompt is in the cache.
+
+        Returns:
+            Logits ``[last, V]``; None if no row has the prompt any more.
+        """
+        tokens, before = torch.tensor(text[:-1]), len(text) - 1 - last
+        prompt, at = self._inputs(tokens[:before]).tolist(), torch.arange(before, len(tokens))
+        has_prompt = (
+            row for row, ids in enumerate(self._cached[: self.rows]) if prompt == ids[:before]
+        )
+        if last > self._size or (row := next(has_prompt, None)) is None:
+            return None
+        return self.read(tokens[None, before:], at[None], rows=[row])[1][0]
 
     def twin(self) -> LlamaCppModel:
         """Return the same weights with a cache of their own; both map the same file."""
@@ -298,4 +320,6 @@ class SequenceBatch:
         self.read = self.read[rows]
 
 
-LIBRARY = Library(has_runners=False, exact=False, lockstep=SequenceBatch)
+LIBRARY = Library(
+    has_runners=False, exact=False, lockstep=SequenceBatch, reread=LlamaCppModel.reread
+)

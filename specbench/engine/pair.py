@@ -93,6 +93,7 @@ class Library(NamedTuple):
     has_runners: bool = True
     exact: bool = True  # whether products have inputs of their dtype, not quantised ones
     lockstep: Callable[..., Any] | None = None  # see ``lockstep``; None for ``LockstepBatch``
+    reread: Callable[..., Tensor | None] = lambda *_: None  # logits of a text in the cache
 
 
 PYTORCH = Library()

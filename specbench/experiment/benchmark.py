@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from statistics import mean, stdev
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import field_validator
 
@@ -40,9 +40,9 @@ SYNTHETIC = "synthetic"
 DEFAULT_PROMPT = 512
 # New tokens of a batch for `decide`: at most, at least, and of all its texts. They are some rounds,
 # which is all that is timed.
-MOST_TOKENS, LEAST_TOKENS, TOKENS = 16, 6, 48
-# At least two repeats, and up to eight until they agree, or those of all sizes have taken as long.
-FEW_REPEATS, REPEATS, SECONDS = 2, 8, 150.0
+MOST_TOKENS, LEAST_TOKENS, TOKENS = 8, 3, 24
+# At least three repeats, and up to eight until they agree, or those of all sizes have taken as long.
+FEW_REPEATS, REPEATS, SECONDS = 3, 8, 110.0
 STEADY = 0.02  # standard error of the seconds of a round, relative, that suffices
 ACCEPTED = "0.6"  # by force, so that rounds take the same time for all pairs
 
@@ -146,8 +146,8 @@ def bench_plan(
 ) -> Plan:
     """Plan a benchmark on this machine: its engines, and prompts that fit into the context.
 
-    With ``same_prompts`` all repeats have the same prompts, which are read once: their prefill
-    takes no time.
+    With ``same_prompts`` all repeats have the same prompts, which are read once, and which share
+    all tokens but the last.
 
     Raises:
         UsageError: The benchmark cannot run on this machine.
@@ -174,7 +174,8 @@ def bench_plan(
         "batch_size": settings.batch_size[0],
         "refill": settings.refill if settings.refill > 1 else None,
     }
-    return Plan(pair, loading, Settings(**values), tuple(tasks), notes=tuple(notes))
+    times: Literal["all", "rounds"] = "rounds" if same_prompts else "all"
+    return Plan(pair, loading, Settings(**values), tuple(tasks), notes=tuple(notes), times=times)
 
 
 def _prompt_tokens(pair: PairSpec, loading: Loading, settings: BenchSettings) -> int:

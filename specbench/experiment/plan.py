@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 from specbench import __version__
 from specbench.engine.pairs import Loading, PairSpec
@@ -125,6 +125,8 @@ class Plan:
     sources: Mapping[str, str] = field(default_factory=dict)
     arms: tuple[Arm, ...] = ()  # servers
     in_flight: int = 1  # most requests that a server gets at once
+    # Which times count; only if those of prompts do are they read again by a warm processor.
+    times: Literal["all", "rounds", "none"] = "all"
 
     def __len__(self) -> int:
         return self.settings.repeats * sum(t.samples * len(t.cells) for t in self.tasks)

@@ -243,6 +243,8 @@ class SampleRunner:
         processor's caches. Execution results are cached, so otherwise a sample's time would depend
         on whether code ran before it.
         """
+        if self._plan.times == "none":
+            return
         step = ready[0][0]
         first = ready[: self._plan.settings.batch_size]
         if (step.plan.task.name, step.cell) not in self._warm_ups:
@@ -296,7 +298,8 @@ class SampleRunner:
             models += step.cell.drafter.kind.load(self._pair).runners(self._pair)
         for model in models:
             if model not in self._warm:  # read again, to time it with a warm processor
-                model.forget_prompts()
+                if self._plan.times == "all":
+                    model.forget_prompts()
                 self._warm.append(model)
         self._warm_ups[group] = time.perf_counter() - began
 

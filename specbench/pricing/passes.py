@@ -63,7 +63,8 @@ class PairScores:
         if not size:
             return {name: [] for name in scores.COLUMNS}
         read = [*text.prompt, *text.tokens]
-        p = plain_pass(self.pair.target, [read], size).logits[0]
+        p = self.pair.library.reread(self.pair.target, read, size)
+        p = plain_pass(self.pair.target, [read], size).logits[0] if p is None else p
         tokens = torch.tensor(text.tokens, device=p.device)
         context = context_of(self.drafter, self.pair)
         # How many tokens, the first ones, follow a text that the drafter can read.

@@ -18,7 +18,9 @@ class RandomPrompts:
 
     tokens: int  # of a prompt
     seed: int
-    distinct: int | None = None  # number of different prompts; None if all are different
+    # Number of different prompts, which differ in their last token alone, so that a cache may share
+    # the rest; None if all are different from the start.
+    distinct: int | None = None
     generator = RANDOM
 
     def examples(self, split: str, limit: int | None, seed: int) -> list[Example]:
@@ -30,9 +32,10 @@ class RandomPrompts:
         """Return the tokens of an example's prompt."""
         import numpy as np
 
-        generator = np.random.default_rng((self.seed, self._number(int(example.id))))
+        number = self._number(int(example.id))
+        generator = np.random.default_rng((self.seed, 0 if self.distinct else number))
         tokens: list[int] = generator.integers(vocabulary, size=self.tokens).tolist()
-        return tokens
+        return [*tokens[:-1], (tokens[-1] + number) % vocabulary] if self.distinct else tokens
 
     def provenance(self) -> dict[str, Any]:
         """Return the length and number of the prompts."""

@@ -153,6 +153,40 @@ def test_a_prompt_in_the_cache_is_not_read_again(exported, monkeypatch):
     assert exported.target.saved_seconds == 0
 
 
+def test_a_prompt_of_another_row_is_copied_and_its_time_counts(exported):
+    model, prompt, token = exported.target, torch.arange(3, 15), torch.tensor([[14], [14]])
+    model.drop_cache()
+    model.reserve(2, 40)
+    model.prefill(prompt, 0)
+    assert model.saved_seconds == 0
+    model.prefill(prompt, 1)
+    assert model.saved_seconds == model._prompts[0][1] > 0
+    at = torch.tensor([[11], [11]])
+    first, second = model.read(token, at)[1]
+    assert torch.equal(first, second)
+    model.read(torch.tensor([[9]]), torch.tensor([[4]]))  # overwrites the prompt in row 0
+    model.forget_prompts()
+    model.prefill(prompt, 1)
+    assert model.saved_seconds == 0
+    assert (model.read(token[1:], at[1:], rows=[1])[1][0] - second).abs().max() < 1e-4
+
+
+def test_a_decoded_text_is_read_again_without_its_prompt(exported, monkeypatch):
+    model, prompt = exported.target, list(range(3, 15))
+    model.drop_cache()
+    assert model.reread([*prompt, 20, 21], 2) is None  # nothing is in the cache
+    model.reserve(2, 40)
+    model.prefill(torch.arange(30, 45), 0)
+    model.prefill(torch.tensor(prompt), 1)
+    text = [*prompt, 20, 21, 22, 1]
+    expected = model.plain(torch.tensor([text[:-1]]), 4, hidden=False)[0][0]
+    monkeypatch.setattr(type(model), "prefill", None)
+    logits = model.reread(text, 4)
+    assert logits.shape == expected.shape
+    assert (logits.softmax(-1) - expected.softmax(-1)).abs().sum(-1).max() / 2 < 1e-4
+    assert model.reread([9, *text[1:]], 4) is None
+
+
 def test_a_prompt_longer_than_one_call_is_read_whole(exported, mini):
     prompt = torch.randint(3, 1189, (1200,), generator=torch.Generator().manual_seed(0))
     distributions = []

@@ -139,7 +139,12 @@ def test_every_repeat_has_every_cell_once_on_new_prompts():
     assert len(prompts) == 4 * 2 * (1 + 3)
     assert len({order[1:] for order in orders}) == 2  # no cell always comes first
     alike = plan_of("sd", batch_size=[3], repeats=4, same_prompts=True)
-    assert len({example.prompt for example in alike.tasks[0].examples}) == 3
+    (task,) = alike.tasks
+    assert len({example.prompt for example in task.examples}) == 3
+    source = task.task.source
+    ids = [source.ids(example, 100) for example in task.examples]
+    assert len({tuple(prompt[:-1]) for prompt in ids}) == 1  # a cache may share these
+    assert len({prompt[-1] for prompt in ids}) == 3
 
 
 @pytest.fixture

@@ -18,17 +18,21 @@ import pandas as pd
 from specbench.analysis.figures import HEADS, STYLES, load_figure, source_of
 from specbench.analysis.statistics.estimates import OF_TEXTS
 from specbench.analysis.statistics.positions import acceptance_by_position
+from specbench.analysis.statistics.sampled import FEWEST_TEXTS
 from specbench.analysis.statistics.summary import cells_of, summarise, with_differences
 from specbench.analysis.tables.run_tables import figure_tables, text_tables
 from specbench.analysis.tables.table import Column, Table
 from specbench.analysis.tables.verdict_tables import comparison_tables, verdict_tables
 from specbench.analysis.verdicts.compare import verdict_rows, verdicts
-from specbench.analysis.verdicts.margin import margin_rows
+from specbench.analysis.verdicts.margin import margin_rows, with_arms
 from specbench.analysis.verdicts.remarks import measured_on, remarks
+from specbench.analysis.verdicts.sampling import sampling_rows
 from specbench.analysis.verdicts.slower import slower_methods
 from specbench.errors import UsageError, unknown
 from specbench.runs.columns import TIMED
 from specbench.runs.frames import (
+    CELL,
+    SAMPLES,
     Selection,
     first_decodes,
     folder_names,
@@ -37,7 +41,7 @@ from specbench.runs.frames import (
     typed,
     without_repeats,
 )
-from specbench.runs.model import RecordedRounds, SampleRecord
+from specbench.runs.model import ERROR, RecordedRounds, SampleRecord
 from specbench.runs.records import (
     RECORDS,
     SUMMARY,
@@ -60,6 +64,8 @@ _START = list(ROUNDS).index("round")
 _SAMPLE, _ROUND = list(ROUNDS)[:_START], list(ROUNDS)[_START:]
 #: Columns of records that are needed to list the rounds, and to trace a text.
 ROUND_COLUMNS = TRACED.union(_SAMPLE)
+
+_TEXT = [*CELL, "seed", "repeat", "sample_id", "turn", "stopped_by"]
 
 # Of the display in a notebook.
 _OF_RUN = ["run_id", "pair", "tasks", "samples", "state", "hardware", "started"]
@@ -224,7 +230,28 @@ class Results:
         runs = chain(*self._runs.values())
         again = [name for run in runs for name in run.same_servers(method, noise)]
         every = replace(self.selection, methods=None).of(self.decodes)
-        return margin_rows(every, method, margin, self.selection.methods, again)
+        rows = margin_rows(every, method, margin, self.selection.methods, again)
+        texts = first_decodes(every)
+        if texts["repeat"].max() + 1 >= FEWEST_TEXTS and (texts["temperature"] > 0).any():
+            with suppress(UsageError):  # a run without its records
+                texts = replace(self.selection, methods=None).of(self._texts)
+        of_texts = sampling_rows(with_arms(texts), method)
+        return rows.merge(of_texts, how="left").drop(columns="arm")
+
+    @cached_property
+    def _texts(self) -> pd.DataFrame:
+        """One row per text: its cell, prompt, repeat, text and tokens."""
+        tables = []
+        for folder in run_folders(self._paths, RECORDS):
+            records = read_run(folder, required=False).records([*_TEXT, "text", "token_ids"])
+            records = [record for record in records if record.status != ERROR]
+            values = [[getattr(record, name) for name in _TEXT] for record in records]
+            kinds = {name: SAMPLES[name] for name in _TEXT}
+            table = typed(pd.DataFrame(values, columns=_TEXT), kinds, folder / RECORDS)
+            first = [record.same_prompt_as or record.sample_id for record in records]
+            texts, tokens = [r.text for r in records], [r.token_ids for r in records]
+            tables.append(table.assign(sample_id=first, text=texts, token_ids=tokens))
+        return self.named(pd.concat(tables, ignore_index=True))
 
     @cached_property
     def _runs(self) -> dict[str, list[Run]]:

@@ -293,8 +293,13 @@ def _compare_against(
     except UsageError:
         gate.hold(options, results, folders, rows)  # a part that is missing may be the reason
         raise
+    from specbench.analysis.verdicts.sampling import UNKNOWN, sampling_verdicts
+
     settings = results.measured_on if options.form == TEXT else []
     print_as(options.form, judged, lambda: with_notes(margin_tables(judged), settings))
+    if options.form not in (CSV, JSON):
+        print_verdicts(sampling_verdicts(judged), options.form)
+    note(*judged.loc[judged["same_texts"].eq(UNKNOWN), "same_texts_sentence"].unique())
     _print_sentences(judged[judged["sentence"].notna()], options)
     gate.hold(options, results, folders, rows, judged)
 

@@ -15,10 +15,11 @@ class DrafterRecipe(Options):
 
     panel = "Recipe"
 
-    kind: Literal["eagle3", "mtp"] = option(
+    kind: Literal["eagle3", "mtp", "block"] = option(
         "eagle3",
         "eagle3: reads several layers of the target; mtp: multi-token prediction, reads the last "
-        "layer and shares the target's embedding and output head.",
+        "layer and shares the target's embedding and output head; block: like mtp, and all drafts "
+        "of a round take one pass.",
     )
 
     texts: int = option(4000, "Texts that the target samples, over all tasks.", ge=1)
@@ -58,10 +59,10 @@ class DrafterRecipe(Options):
 
     @model_validator(mode="after")
     def _shares_the_target(self) -> DrafterRecipe:
-        if self.kind == "mtp" and (self.layers or self.hidden_size):
+        if self.kind != "eagle3" and (self.layers or self.hidden_size):
             raise ValueError(
-                "an MTP module is as wide as the target and reads its last layer: omit --layers "
-                "and --hidden-size"
+                f"a module of kind {self.kind} is as wide as the target and reads its last layer: "
+                "omit --layers and --hidden-size"
             )
         if self.start == "linear" and self.hidden_size:
             raise ValueError(

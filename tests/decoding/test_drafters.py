@@ -166,7 +166,7 @@ def greedy_texts() -> list[list[int]]:
 # A law makes rounds draft in which no text of the batch has room for drafts.
 @pytest.mark.parametrize(("batch_size", "law"), [(1, None), (3, None), (3, _draft_law)])
 @pytest.mark.parametrize("context", [1, 7, 20])
-@pytest.mark.parametrize("kind", ["model", "greedy", "eagle3", "mtp"])
+@pytest.mark.parametrize("kind", ["model", "greedy", "eagle3", "mtp", "block"])
 def test_nothing_is_drafted_beyond_the_drafters_context(kind, context, batch_size, law):
     pair = tiny_pair("llama")
     if kind in ("model", "greedy"):

@@ -78,8 +78,8 @@ def margin_rows(
     Raises:
         UsageError: No method or several are the baseline, or there is no other method.
     """
-    samples = _with_arms(samples)
-    baseline = _arm_named(against, samples)
+    samples = with_arms(samples)
+    baseline = arm_named(against, samples)
     rows: list[Row] = []
     for _, cells in samples.groupby(TASK, sort=False, dropna=False):
         base, compared = cells[cells["arm"] == baseline], cells[cells["arm"] != baseline]
@@ -115,7 +115,7 @@ def margin_rows(
     floor = factors.groupby(settings, dropna=False).transform("max")
     table["noise"] = floor.fillna(table["noise"]).mask(again)
     verdicts = [margin_verdict(row) if row["against"] == baseline else {} for row in rows_of(table)]
-    return table.join(pd.DataFrame(verdicts)).drop(columns=["arm", "session"])
+    return table.join(pd.DataFrame(verdicts)).drop(columns=["session"])
 
 
 def prompts_needed(differences: Floats, margin: float, failure: float = 0) -> int:
@@ -157,7 +157,7 @@ def prompts_at_share(share: float, margin: float) -> int:
     return math.ceil(ERRORS**2 * (share + margin) / margin**2)
 
 
-def _with_arms(samples: pd.DataFrame) -> pd.DataFrame:
+def with_arms(samples: pd.DataFrame) -> pd.DataFrame:
     """Add each sample's label without a concurrency, its concurrency (NaN for none) and load."""
     keys = ["task", *METHOD_COLUMNS, "drafter", "batch_size"]
     cell_of = samples.groupby(keys, sort=False, dropna=False).ngroup()
@@ -176,7 +176,7 @@ def _with_arms(samples: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _arm_named(name: str, samples: pd.DataFrame) -> str:
+def arm_named(name: str, samples: pd.DataFrame) -> str:
     """Return the label of the arm that has this label, or this method."""
     methods = samples.drop_duplicates("arm").set_index("arm")["method"]
     if name in methods.index:

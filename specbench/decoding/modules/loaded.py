@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from specbench.decoding.drafters.kind import DrafterKind
-from specbench.decoding.drafting import Drafts, State, Step, drawn, kv_length
+from specbench.decoding.drafting import Drafts, State, Step, drawn, joined, kv_length
 from specbench.decoding.modules.files import load_module
 from specbench.decoding.modules.module import DraftModule, rotary_tables
 from specbench.decoding.sampling import Sampling
@@ -22,6 +22,7 @@ from specbench.engine.cache import SlotCache, capacity_for, context_length
 from specbench.engine.pair import LoadedPair
 from specbench.engine.passes import Pass, states_after
 from specbench.engine.runner import Runner
+from specbench.methods.control import DraftControl
 
 #: The modules of each target, as long as the target is in use.
 _LOADED: WeakKeyDictionary[Runner, dict[Path, LoadedModule]] = WeakKeyDictionary()
@@ -81,6 +82,14 @@ class LoadedModule(DrafterKind):
         """The function that drafts a token from the states."""
         return draft_from_states
 
+    def __call__(
+        self, pair: LoadedPair, state: State, sampling: Sampling, control: DraftControl | None
+    ) -> Drafts:
+        """Draft up to N tokens of every text; a block drafter without a control in one pass."""
+        if control is None and self.module.is_block:
+            return pair.engine(draft_block)(self, state, sampling)
+        return super().__call__(pair, state, sampling, control)
+
     def twin(self, pair: LoadedPair) -> LoadedModule:
         """Return the same module with another cache, beside another target."""
         return LoadedModule(self.module, pair.runners[0])
@@ -139,7 +148,7 @@ class LoadedModule(DrafterKind):
         if read := len(states):
             at = torch.arange(read, device=self.device)[None]
             states = self.module.fuse(states[None])
-            self._forward(prompt[None, 1:], states, at, read, slice(row, row + 1))
+            self.states(prompt[None, 1:], states, at, read, slice(row, row + 1))
 
     @torch.no_grad()
     def read(
@@ -152,7 +161,7 @@ class LoadedModule(DrafterKind):
         Returns:
             The state of the last token ``[B, 1, H]`` and its next-token logits ``[B, V]``.
         """
-        hidden = self._forward(tokens, hidden, at, kv_length)[:, -1:]
+        hidden = self.states(tokens, hidden, at, kv_length)[:, -1:]
         return hidden, self.logits(hidden[:, 0])
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -163,7 +172,7 @@ class LoadedModule(DrafterKind):
             logits = spread.index_copy(1, self.drafted, logits)
         return logits[:, : self.vocabulary]
 
-    def _forward(
+    def states(
         self,
         tokens: Tensor,
         hidden: Tensor,
@@ -171,6 +180,7 @@ class LoadedModule(DrafterKind):
         kv_length: int | None,
         rows: slice | None = None,
     ) -> Tensor:
+        """Return the states h ``[B, k, H]`` after all tokens; see ``read``."""
         cache = self.cache
         assert cache is not None
         slots, places = cache.place(at, kv_length, rows)
@@ -191,19 +201,52 @@ def draft_from_states(
     drafter: LoadedModule, state: State, previous: Drafts | None, i: int, sampling: Sampling
 ) -> Drafts:
     """Draft the i-th token of the round, from 0, with a module on the target's states."""
-    assert state.tokens is not None and state.states is not None
-    count = state.states.shape[1] if previous is None else 1
-    # A position holds the target's state there and the token after it.
-    end = state.length[:, None] - 1 + i
-    positions = (end + torch.arange(-count, 0, device=end.device)).clamp_min(0)
-    if previous is None:  # the target's states replace the module's own of the last round
-        tokens = state.tokens.gather(1, (positions + 1).minimum(end))
-        hidden = drafter.module.fuse(state.states)
+    if previous is None:
+        tokens, hidden, positions = after_round(drafter, state)
     else:
-        tokens, hidden = previous.x, previous.hidden
-    read = kv_length(state, i - 1)
-    hidden, logits = drafter.read(tokens, hidden, positions, None if read is None else max(1, read))
+        tokens, hidden = drafter.module.at_depth(i, previous.x, previous.hidden)
+        positions = (state.length[:, None] - 2 + i).clamp_min(0)
+    hidden, logits = drafter.read(tokens, hidden, positions, slots_until(state, i))
     return drawn(logits, hidden, state.uniforms[:, i], sampling)
+
+
+def draft_block(drafter: LoadedModule, state: State, sampling: Sampling) -> Drafts:
+    """Draft all N tokens of the round in one pass, with a block drafter."""
+    drafts = state.uniforms.shape[1] // 2
+    tokens, hidden, positions = after_round(drafter, state)
+    last = tokens[:, -1:], hidden[:, -1:]
+    slots = [drafter.module.at_depth(depth, *last) for depth in range(1, drafts)]
+    behind = state.length[:, None] - 2 + torch.arange(1, drafts, device=tokens.device)
+    hidden = drafter.states(
+        torch.cat((tokens, *(token for token, _ in slots)), 1),
+        torch.cat((hidden, *(slot for _, slot in slots)), 1),
+        torch.cat((positions, behind.clamp_min(0)), 1),
+        slots_until(state, drafts - 1),
+    )[:, -drafts:]
+    logits = drafter.logits(hidden.flatten(0, 1)).unflatten(0, hidden.shape[:2])
+    each = range(drafts)
+    parts = [(logits[:, i], hidden[:, i : i + 1], state.uniforms[:, i]) for i in each]
+    return joined([drawn(*part, sampling) for part in parts])
+
+
+def after_round(drafter: LoadedModule, state: State) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the tokens, states g and positions ``[B, W]`` that the target has just read.
+
+    They replace the module's own of the last round. A position holds the target's state there and
+    the token after it.
+    """
+    assert state.tokens is not None and state.states is not None
+    end = state.length[:, None] - 1
+    behind = torch.arange(-state.states.shape[1], 0, device=end.device)
+    positions = (end + behind).clamp_min(0)
+    tokens = state.tokens.gather(1, (positions + 1).minimum(end))
+    return tokens, drafter.module.fuse(state.states), positions
+
+
+def slots_until(state: State, i: int) -> int | None:
+    """Return how many slots of the cache the i-th draft of a round attends to; None for all."""
+    read = kv_length(state, i - 1)
+    return None if read is None else max(1, read)
 
 
 def unrolled(
@@ -226,7 +269,10 @@ def unrolled(
             cos[None, depth + first : depth + length],
             sin[None, depth + first : depth + length],
         )
-        hidden = module(tokens.roll(-1 - depth, 1)[:, first:], hidden, angles, attend)
+        following = tokens.roll(-1 - depth, 1)[:, first:]
+        if depth:
+            following, hidden = module.at_depth(depth, following, hidden)
+        hidden = module(following, hidden, angles, attend)
         hidden = hidden if depth else hidden[:, start:]
         yield hidden
 

@@ -3,7 +3,8 @@
 A module joins the target's states at a position to one vector g. Its only layer reads g and the
 embedding of the token that follows, attends to earlier positions through a cache of its own, and
 returns a state h from which the token after that is drawn. For the next draft of the same round h
-takes the place of g, which the target has not computed yet.
+takes the place of g, which the target has not computed yet. A block drafter reads learned values
+there instead, so that all drafts of a round take one pass.
 
 Each kind is a subclass of ``DraftModule``: how it joins the states, reads a token and returns
 logits, and what its files are called. Tensors are named as in its files.
@@ -27,6 +28,8 @@ from specbench.errors import UsageError
 # Mixes values under queries, keys and values, all ``[B, heads, k, width]``.
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 Angles = tuple[Tensor, Tensor]
+SLOT = -1  # stands for the token before a draft that a block drafter does not read
+SLOTS = 7  # states that it learns; drafts beyond read the last one
 EAGLE_OPTIONS = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
 
 
@@ -56,6 +59,7 @@ class DraftModule(nn.Module, ABC):
 
     kind: ClassVar[str]  # in ``config.json`` and in recipes
     architecture: ClassVar[str]  # in ``config.json``
+    is_block: ClassVar[bool] = False  # whether no draft reads an earlier one of its round
 
     def __init__(self, config: ModuleConfig) -> None:
         super().__init__()
@@ -98,6 +102,10 @@ class DraftModule(nn.Module, ABC):
         Returns:
             The states h after the layer ``[B, k, H]``.
         """
+
+    def at_depth(self, depth: int, tokens: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what the draft of a depth from 1 on reads: the token before it, and its h."""
+        return tokens, hidden
 
     @abstractmethod
     def logits(self, hidden: Tensor) -> Tensor:
@@ -298,7 +306,38 @@ class MtpModule(DraftModule):
         return logits
 
 
-MODULES = {kind.kind: kind for kind in DraftModule.__subclasses__()}
+class BlockModule(MtpModule):
+    """A block drafter: an MTP module whose drafts after the first read learned tokens and states.
+
+    Each of these slots attends to the text and to the slots before it. So every q is fixed before
+    the first token of the round is drawn, and rules keep their laws with these q.
+
+    Source: the one pass of DFlash and P-EAGLE, here with the layer of an MTP module.
+    """
+
+    kind, architecture, is_block = "block", "BlockDraftModel", True
+
+    def __init__(self, config: ModuleConfig) -> None:
+        super().__init__(config)
+        self.slot_token = nn.Parameter(torch.randn(1, config.width))
+        self.slot_states = nn.Parameter(torch.randn(SLOTS, config.width))
+
+    def at_depth(self, depth: int, tokens: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the slot of a depth."""
+        state = self.slot_states[min(depth, SLOTS) - 1]
+        return torch.full_like(tokens, SLOT), state.expand(*tokens.shape, -1)
+
+    def forward(self, tokens: Tensor, hidden: Tensor, angles: Angles, attend: Attend) -> Tensor:
+        """Read tokens and slots after states."""
+        is_slot = (tokens == SLOT)[..., None]
+        embedded = torch.where(is_slot, self.slot_token, self.embed(tokens.clamp_min(0)))
+        output: Tensor = self.mtp_layers[0](embedded, hidden, angles, attend)
+        return output
+
+
+MODULES: dict[str, type[DraftModule]] = {
+    kind.kind: kind for kind in (EagleModule, MtpModule, BlockModule)
+}
 """Every kind of module by name."""
 
 

@@ -35,7 +35,7 @@ def test_greedy_texts_are_the_targets(family):
     pair = tiny_pair(family)
     expected = run_all(pair, None, REQUESTS, sampling=GREEDY)
     reduced = {"draft_vocabulary": 40, "own_output": True, "norm_output": True}
-    for shape in ({}, reduced, {"kind": "mtp"}):
+    for shape in ({}, reduced, {"kind": "mtp"}, {"kind": "block"}):
         drafter = module_drafter(pair, **shape)
         for n in (1, 5):
             how: dict[str, Any] = {"drafter": drafter, "draft_length": n, "batch_size": 2}
@@ -43,11 +43,12 @@ def test_greedy_texts_are_the_targets(family):
             assert [t.token_ids for t in generations] == [t.token_ids for t in expected]
 
 
+@pytest.mark.parametrize("kind", ["eagle3", "block"])
 @pytest.mark.parametrize("control", [None, FixedLength(2)])
-def test_a_text_does_not_depend_on_its_neighbours(control):
+def test_a_text_does_not_depend_on_its_neighbours(control, kind):
     """Nor on the window of states, which has more positions than a short text."""
     pair = tiny_pair("llama")
-    how: dict[str, Any] = {"drafter": module_drafter(pair), "control": control}
+    how: dict[str, Any] = {"drafter": module_drafter(pair, kind), "control": control}
     alone = [said(run_all(pair, sd, [request], **how)[0]) for request in REQUESTS]
     together = run_all(pair, sd, REQUESTS, batch_size=3, **how)
     assert [said(text) for text in together] == alone
@@ -63,7 +64,8 @@ def saved(folder: Path, **shape: Any) -> Path:
 
 
 @pytest.mark.parametrize(
-    "shape", [{}, {"draft_vocabulary": 40, "own_output": True}, {"kind": "mtp"}]
+    "shape",
+    [{}, {"draft_vocabulary": 40, "own_output": True}, {"kind": "mtp"}, {"kind": "block"}],
 )
 def test_a_saved_module_drafts_as_before(tmp_path, shape):
     pair = tiny_pair("llama")

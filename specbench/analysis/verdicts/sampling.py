@@ -1,0 +1,145 @@
+"""Whether the texts of each method follow the distribution of another one's, in words.
+
+Texts of one prompt and repeat may share their random numbers, so half of each arm's repeats are
+compared: see ``statistics.sampled``.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Hashable, Mapping, Sequence
+
+import pandas as pd
+
+from specbench.analysis.statistics.sampled import (
+    COOLER,
+    FEWEST_TEXTS,
+    GREEDY,
+    LEVEL,
+    Fault,
+    Sampled,
+    compare_texts,
+    power,
+)
+from specbench.analysis.tables.table import percent
+from specbench.analysis.verdicts.margin import arm_named
+from specbench.analysis.verdicts.words import Row
+from specbench.runs.frames import rows_of
+
+DIFFER, SAME, UNKNOWN = "texts differ", "no difference seen", "not known"
+FEW = (
+    "too few texts of a prompt show whether they follow the distribution of {}: measure with "
+    "--repeats 8"
+)
+SETTING = ["run_id", "task", "temperature", "arm", "load", "draft_length"]
+FIGURES = ("same_texts_p", "same_texts_power")
+ENOUGH = 0.8  # power that a requirement asks for
+#: The fault that a requirement must have been able to see.
+REQUIRED = GREEDY[1]
+_WORDS = re.compile(r"\w+|[^\w\s]|\s+")
+_SHARES = {0.1: "one of ten answers", 0.2: "one of five answers", 0.5: "half of the answers"}
+
+
+def sampling_rows(texts: pd.DataFrame, method: str) -> pd.DataFrame:
+    """Compare the texts of each method with those of one.
+
+    Args:
+        texts: A row per text, with the columns of ``margin.with_arms``.
+        method: The baseline; see ``margin.arm_named``.
+
+    Returns:
+        A row per setting: ``same_texts_p`` after Holm's correction, the outcome in words
+        ``same_texts``, the power against ``REQUIRED``, and ``same_texts_sentence``.
+    """
+    against = arm_named(method, texts)
+    rows: list[Row] = []
+    outcomes: list[tuple[Row, Sampled]] = []
+    texts = texts[(texts["temperature"] > 0) & ~(texts["turn"] > 1)]
+    for _, cells in texts.groupby(["run_id", "task", "temperature"], sort=False, dropna=False):
+        base, others = cells[cells["arm"] == against], cells[cells["arm"] != against]
+        seen: dict[int, dict[Fault, float]] = {}  # by the prompts that arms share
+        for _, cell in others.groupby(["arm", "load", "draft_length"], sort=False, dropna=False):
+            like = base[base["load"] == cell["load"].iloc[0]]
+            row: Row = cell.iloc[0][SETTING].to_dict() | dict.fromkeys(FIGURES, math.nan)
+            row |= {"same_texts": UNKNOWN, "same_texts_sentence": FEW.format(against)}
+            row["same_texts_seen"] = ""
+            rows.append(row)
+            ours, theirs = _by_prompt(like if len(like) else base, cell)
+            if ours:
+                outcomes.append((row, compare_texts(ours, theirs)))
+                if len(ours) not in seen:
+                    seen[len(ours)] = power(ours)
+                row["same_texts_power"] = seen[len(ours)][REQUIRED]
+                row["same_texts_seen"] = _seen(seen[len(ours)])
+    p = 0.0
+    ordered = sorted(outcomes, key=lambda outcome: outcome[1].p)
+    for number, (row, outcome) in enumerate(ordered):  # Holm's correction
+        p = max(p, min(1.0, outcome.p * (len(ordered) - number)))
+        row |= {"same_texts_p": p, "same_texts": DIFFER if p <= LEVEL else SAME}
+        row["same_texts_sentence"] = _sentence(outcome, p, against)
+    columns = [*SETTING, *FIGURES, "same_texts", "same_texts_sentence", "same_texts_seen"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def sampling_verdicts(judged: pd.DataFrame) -> pd.DataFrame:
+    """Return a sentence on the texts of each method of ``Results.against``, and on the power."""
+    sampled = judged[judged["same_texts_p"].notna()]
+    of_arms = sampled.assign(sentence=sampled["label"] + ": " + sampled["same_texts_sentence"])
+    power = sampled.assign(sentence=sampled["same_texts_seen"])
+    both = pd.concat([of_arms, power])
+    return both.drop_duplicates(["run_id", "task", "temperature", "sentence"])
+
+
+def _by_prompt(
+    base: pd.DataFrame, cell: pd.DataFrame
+) -> tuple[list[list[Sequence[Hashable]]], list[list[Sequence[Hashable]]]]:
+    """Return the texts of the prompts of which both have all repeats; none if they are too few."""
+    repeats = int(min(base["repeat"].max(), cell["repeat"].max())) + 1 if len(base) else 0
+    if repeats < FEWEST_TEXTS:
+        return [], []
+    has_ids = base["token_ids"].notna().all() and cell["token_ids"].notna().all()
+    sides = []
+    for side in (base, cell):
+        prompts: dict[str, dict[int, Sequence[Hashable]]] = {}
+        for row in rows_of(side[["sample_id", "repeat", "text", "token_ids", "stopped_by"]]):
+            tokens = row["token_ids"] if has_ids else _WORDS.findall(row["text"] or "")
+            text = (*tokens, row["stopped_by"])
+            prompts.setdefault(row["sample_id"], {}).setdefault(row["repeat"], text)
+        sides.append(prompts)
+    shared = [
+        name
+        for name, of_base in sides[0].items()
+        if all(r in of_base and r in sides[1].get(name, {}) for r in range(repeats))
+    ]
+    first, second = ([[side[n][r] for r in range(repeats)] for n in shared] for side in sides)
+    return (first, second) if len(shared) > 1 else ([], [])
+
+
+def _sentence(outcome: Sampled, p: float, against: str) -> str:
+    """Say whether a difference is seen, and what would have been seen."""
+    value = "p < .001" if p < 0.001 else f"p = {p:.2g}".replace("0.", ".")
+    if p <= LEVEL:
+        likeness = "more" if outcome.is_alike else "less"
+        return (
+            f"texts differ from those of {against} ({value}): they are {likeness} alike than its "
+            "own"
+        )
+    return (
+        f"texts follow the distribution of {against} as far as {outcome.texts} texts of each on "
+        f"{outcome.prompts} prompts show ({value})"
+    )
+
+
+def _seen(power: Mapping[Fault, float]) -> str:
+    """Say which mildest faults would have been seen, in what share of such runs."""
+    greedy, cooler = (
+        next((fault for fault in faults if power[fault] >= ENOUGH), faults[-1])
+        for faults in (GREEDY, COOLER)
+    )
+    return (
+        f"greedy texts in {_SHARES[greedy.greedy]} would have been seen in "
+        f"{percent(power[greedy], '.0f')} of such runs, a temperature "
+        f"{percent(1 - cooler.temperature, '.0f')} lower in at least "
+        f"{percent(power[cooler], '.0f')}"
+    )

@@ -1,0 +1,191 @@
+"""Texts of two arms: false alarms, planted faults, and the power that is said."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from specbench.analysis.statistics import sampled
+from specbench.analysis.statistics.sampled import Fault, Traits, compare_texts, power, tempered
+from specbench.analysis.verdicts.sampling import (
+    DIFFER,
+    SAME,
+    UNKNOWN,
+    sampling_rows,
+    sampling_verdicts,
+)
+
+PROMPTS, REPEATS, TOKENS = 30, 8, 12
+
+
+def texts_of(
+    draws: np.random.Generator, temperature: float = 1.0, prompts: int = PROMPTS, seed: int = 0
+) -> list[list[list[int]]]:
+    """Texts of a chain over six tokens whose laws differ by prompt; token 0 ends a text."""
+    laws = np.random.default_rng(seed).dirichlet([0.4] * 6, size=(prompts, 6))
+    laws = laws ** (1 / temperature)
+    laws /= laws.sum(-1, keepdims=True)
+
+    def text(prompt: int) -> list[int]:
+        tokens = [1]
+        while len(tokens) < TOKENS and tokens[-1]:
+            tokens.append(int(draws.choice(6, p=laws[prompt, tokens[-1]])))
+        return tokens[1:]
+
+    return [[text(prompt) for _ in range(REPEATS)] for prompt in range(prompts)]
+
+
+def halves(texts: int) -> np.ndarray:
+    return np.arange(2 * texts) >= texts
+
+
+def test_false_alarms_are_as_rare_as_said():
+    draws, alarms, trials = np.random.default_rng(1), 0, 400
+    for _ in range(trials):
+        texts = texts_of(draws, prompts=5)
+        second = np.tile(halves(REPEATS // 2), (5, 1))
+        alarms += Traits.of(texts).p_value(second, draws, 19) <= 0.05
+    assert 0.02 < alarms / trials < 0.075  # 5 %, within three standard errors
+
+
+def test_the_same_arm_twice_shares_no_draw():
+    """Identical arms: no text is compared with itself, so they are no more alike than others."""
+    ps = []
+    for seed in range(40):
+        texts = texts_of(np.random.default_rng(seed), prompts=8)
+        ps.append(compare_texts(texts, texts, seed).p)
+    assert 0.3 < np.mean(ps) < 0.7 and min(ps) < 0.3
+
+
+def changed(kind: str, texts: list[list[list[int]]]) -> list[list[list[int]]]:
+    """Plant a fault in texts."""
+    draws = np.random.default_rng(3)
+    match kind:
+        case "repeated":
+            return [[of[0]] * len(of) for of in texts]
+        case "first token":
+            return [[[5, *text[1:]] for text in of] for of in texts]
+        case "length":
+            return [[text[: max(1, len(text) // 2)] for text in of] for of in texts]
+        case "words":
+            return [
+                [[9 if t == 5 and draws.random() < 0.6 else t for t in x] for x in of]
+                for of in texts
+            ]
+        case "greedy in three of ten":
+            return [[of[0] if draws.random() < 0.3 else text for text in of] for of in texts]
+        case "garbled in one of four":
+            return [[[7, 7, 7] if i % 4 == 0 else x for i, x in enumerate(of)] for of in texts]
+    return texts
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_alike"),
+    [
+        ("", None),
+        ("repeated", True),
+        ("first token", None),
+        ("length", None),
+        ("words", None),
+        ("greedy in three of ten", True),
+        ("garbled in one of four", None),
+    ],
+)
+def test_planted_faults_are_seen_and_nothing_else(kind, is_alike):
+    baseline = texts_of(np.random.default_rng(1))
+    arm = changed(kind, texts_of(np.random.default_rng(2)))
+    outcome = compare_texts(baseline, arm)
+    assert (outcome.p <= 0.05) == bool(kind)
+    assert (outcome.prompts, outcome.texts) == (PROMPTS, REPEATS // 2)
+    assert is_alike is None or outcome.is_alike == is_alike
+
+
+@pytest.mark.parametrize(("temperature", "is_seen"), [(1.0, False), (0.6, True), (2.5, True)])
+def test_another_temperature_is_seen(temperature, is_seen):
+    baseline, draws = texts_of(np.random.default_rng(1)), np.random.default_rng(2)
+    outcome = compare_texts(baseline, texts_of(draws, temperature))
+    assert (outcome.p <= 0.05) == is_seen
+    assert not is_seen or outcome.is_alike == (temperature < 1)
+
+
+def test_the_power_is_not_said_too_large():
+    """That of greedy texts is right; that of a lower temperature is at most the true one."""
+    baseline, trials = texts_of(np.random.default_rng(0), prompts=20), 40
+    faults = (Fault(greedy=0.2), Fault(greedy=0.5), Fault(temperature=0.8))
+    said = power(baseline, faults, trials=trials)
+    true = dict.fromkeys(faults, 0.0)
+    draws = np.random.default_rng(5)
+    for _ in range(trials):
+        ours = texts_of(draws, prompts=20)
+        likeliest = texts_of(draws, 0.02, prompts=20)
+        for fault in faults:
+            theirs = texts_of(draws, fault.temperature, prompts=20)
+            if fault.greedy:
+                theirs = [
+                    [greedy[0] if draws.random() < fault.greedy else text for text in of]
+                    for of, greedy in zip(theirs, likeliest, strict=True)
+                ]
+            half = REPEATS // 2
+            both = [[*a[:half], *b[:half]] for a, b in zip(ours, theirs, strict=True)]
+            second = np.tile(halves(half), (20, 1))
+            true[fault] += (Traits.of(both).p_value(second, draws, 39) <= 0.05) / trials
+    assert said[faults[1]] > 0.9 and true[faults[1]] > 0.9
+    assert abs(said[faults[0]] - true[faults[0]]) < 0.35
+    assert said[faults[2]] <= true[faults[2]] + 0.1
+
+
+def test_weights_of_a_lower_temperature_follow_shares_of_tokens():
+    weights = np.exp(tempered([[1, 2], [1, 3], [1, 3], [4]], 0.5))
+    # Of 1 (3 of 4) and 4; then of 2 (1 of 3) and 3.
+    first, second = (3 / 4) ** 2 + (1 / 4) ** 2, (1 / 3) ** 2 + (2 / 3) ** 2
+    expected = [(3 / 4) / first * (share / second) for share in (1 / 3, 2 / 3, 2 / 3)]
+    assert weights == pytest.approx([*expected, (1 / 4) / first])
+
+
+def frame(**arms: list[list[list[int]]]) -> pd.DataFrame:
+    rows = [
+        {
+            **{"run_id": "r", "task": "t", "temperature": 1.0, "arm": arm, "method": arm},
+            **{"load": 1.0, "draft_length": 0, "turn": np.nan, "sample_id": f"{prompt}"},
+            **{"repeat": repeat, "text": "", "token_ids": tokens, "stopped_by": "eos"},
+        }
+        for arm, texts in arms.items()
+        for prompt, of_prompt in enumerate(texts)
+        for repeat, tokens in enumerate(of_prompt)
+    ]
+    return pd.DataFrame(rows)
+
+
+def test_a_sentence_says_what_is_seen_and_what_would_have_been(monkeypatch):
+    monkeypatch.setattr(sampled, "TRIALS", 4)
+    plain, fast, cold = (
+        texts_of(np.random.default_rng(seed), temperature)
+        for seed, temperature in ((1, 1.0), (2, 1.0), (3, 0.5))
+    )
+    rows = sampling_rows(frame(plain=plain, fast=fast, cold=cold), "plain")
+    assert dict(zip(rows["arm"], rows["same_texts"], strict=True)) == {
+        "fast": SAME,
+        "cold": DIFFER,
+    }
+    judged = rows.assign(label=rows["arm"])
+    lines = [*sampling_verdicts(judged)["sentence"]]
+    assert lines[0].startswith(
+        "fast: texts follow the distribution of plain as far as 4 texts of each on 30 prompts"
+    )
+    assert lines[1].startswith("cold: texts differ from those of plain (p = ")
+    assert lines[2].startswith("greedy texts in ") and "% of such runs" in lines[2]
+    few = frame(plain=[of[:3] for of in plain], fast=[of[:3] for of in fast])
+    assert [*sampling_rows(few, "plain")["same_texts"]] == [UNKNOWN]
+    greedy = frame(plain=plain, fast=fast).assign(temperature=0.0)
+    assert sampling_rows(greedy, "plain").empty
+
+
+def test_prompts_that_lack_a_text_are_left_out_and_ids_are_not_mixed_with_words():
+    plain, fast = (texts_of(np.random.default_rng(seed)) for seed in (1, 2))
+    texts = frame(plain=plain, fast=fast)
+    lacking = texts["arm"].eq("fast") & texts["sample_id"].eq("3") & texts["repeat"].eq(0)
+    rows = sampling_rows(texts[~lacking], "plain")
+    assert "on 29 prompts" in rows["same_texts_sentence"][0]
+    words = [" ".join(map(str, tokens)) for tokens in texts["token_ids"]]
+    is_plain = texts["arm"].eq("plain")
+    mixed = texts.assign(text=words, token_ids=texts["token_ids"].where(is_plain, None))
+    assert [*sampling_rows(mixed, "plain")["same_texts"]] == [SAME]

@@ -14,12 +14,12 @@ from specbench.methods.serving import fly
 from specbench.methods.strict import sd
 from specbench.methods.verdict import Positions, Rule, Verdict, normalise
 
-from .cases import Array
+from .cases import Array, normalised
 
 SIZE = 3  # of the vocabulary
 Text = tuple[int, ...]
 Distributions = dict[Text, Array]
-KINDS = ["dense", "zeros", "equal", "one-hot", "far"]
+KINDS = ["dense", "zeros", "equal", "one-hot", "far", "temperature 0.7"]
 
 
 class Models(NamedTuple):
@@ -28,6 +28,7 @@ class Models(NamedTuple):
     p: Distributions
     q: Distributions
     n: int
+    temperature: float = 1.0  # of p and q; rules also get the distributions at 1
 
     def drafts(self) -> list[Text]:
         """Every block of N tokens."""
@@ -44,7 +45,8 @@ class Models(NamedTuple):
             torch.tensor(np.stack([distributions[text] for text in before]), dtype=dtype)
             for distributions in (self.p, self.q)
         )
-        at = Positions(p, q, p, q, p, q, greedy=False, n=self.n)
+        p1, q1 = (normalised(rows**self.temperature) for rows in (p, q))
+        at = Positions(p, q, p1, q1, p1, q1, greedy=False, n=self.n)
         return at, torch.tensor(drafts).flatten()
 
 
@@ -62,7 +64,8 @@ def models(kind: str, n: int, seed: int = 0) -> Models:
         return dict(zip(texts, rows / rows.sum(-1, keepdims=True), strict=True))
 
     p = distributions()
-    return Models(p, p if kind == "equal" else distributions(), n)
+    temperature = 0.7 if kind == "temperature 0.7" else 1.0
+    return Models(p, p if kind == "equal" else distributions(), n, temperature)
 
 
 def law_of_round(
@@ -218,7 +221,7 @@ def test_fly_has_the_law_of_its_flags(kind, n, window, entropy, bound):
     rule = partial(fly, window=window, entropy=entropy, bound=bound)
     assert difference(law_of_round(pair, rule), law) < 1e-12
     assert sum(law.values()) == pytest.approx(1)
-    if kind == "dense" and n == 4:  # controls: strict, another window, and the gate left open
+    if kind in ("dense", "temperature 0.7") and n == 4:  # controls: strict, another window, and the gate left open
         for other in (
             sd,
             partial(fly, window=3 - window, entropy=entropy),

@@ -13,16 +13,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from specbench.analysis.tables.html import environment
-from specbench.analysis.trace import (
-    LEGEND,
-    Decode,
-    Trace,
-    Unreadable,
-    run_decoder,
-    sample_names,
-    trace,
-    visible,
-)
+from specbench.analysis.trace import Decode, run_decoder, sample_names, trace, visible
 from specbench.errors import UsageError, printable
 from specbench.runs.model import ERROR, SampleRecord
 from specbench.runs.run import Run
@@ -39,17 +30,6 @@ environment().filters["visible"] = visible  # here, since traces alone need a to
 def render(template: str, **values: Any) -> str:
     """Render a template; no text of a run may change the direction of the page's."""
     return printable(environment().get_template(template).render(values))
-
-
-def trace_page(trace: Trace) -> str:
-    """Render a page with one trace."""
-    return render("trace.html", trace=trace, legend=LEGEND)
-
-
-def trace_article(trace: Trace, run: str | None = None) -> Markup:
-    """Render one trace as part of a page, with the name of its run if given."""
-    macro: Any = environment().get_template("macros.html").module
-    return Markup(macro.article(trace, run, "h4"))
 
 
 class PromptTraces(NamedTuple):
@@ -85,16 +65,17 @@ def collect_traces(runs: Sequence[TracedRun], notes: Sequence[str] = ()) -> Trac
     same number of prompts for each task.
     """
     notes = [*notes]
+    macros: Any = environment().get_template("macros.html").module
     by_prompt: dict[Key, PromptTraces] = {}
     length = 0
     for source, (task, sample) in _in_turn(runs):
         records = source.samples[task, sample]
         try:
             articles = [
-                (name, trace_article(trace(record, name, source.decode), source.name))
+                (name, Markup(macros.article(trace(record, name, source.decode), source.name)))
                 for record, name in zip(records, sample_names(records), strict=True)
             ]
-        except (UsageError, Unreadable) as error:
+        except UsageError as error:
             notes.append(f"no trace of {task}, {sample}: {error}")
             continue
         length += sum(len(article) for _, article in articles)

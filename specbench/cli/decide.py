@@ -159,11 +159,7 @@ class DecideOptions(JsonOutput):
         return kinds
 
     def rates(self, drafter: DrafterKind) -> list[float]:
-        """Return the rate of acceptance of a drafter at each position.
-
-        Raises:
-            UsageError: It is no rate, or fits no draft length.
-        """
+        """Return the rate of acceptance of a drafter at each position."""
         from specbench.pricing.rounds import rate_of_length, rates_of
 
         if self.acceptance is not None:
@@ -357,11 +353,7 @@ def _of_rates(
 def _costs(
     options: DecideOptions, measurement: Measurement
 ) -> Callable[[Basis], Mapping[DrafterKind, Costs]]:
-    """Return what gives the costs of drafters: a file, a machine, or times taken here.
-
-    Raises:
-        UsageError: The file or the machine is faulty, or the file lacks what is asked.
-    """
+    """Return what gives the costs of drafters: a file, a machine, or times taken here."""
     from specbench.pricing.machines import find_machine
     from specbench.pricing.reports import costs_in
     from specbench.pricing.source import Place, costs_of_machine, timed_costs

@@ -87,9 +87,6 @@ def hold(
         folders: The folders of the runs.
         rows: Which rows are selected.
         judged: Rows of ``margin.margin_rows``; None if there is nothing to compare.
-
-    Raises:
-        RunError: It does not hold; the sentence names methods, tasks and reasons.
     """
     against, floor = options.against, options.require_acceptance
     if not options.require and floor is None:

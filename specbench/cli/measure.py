@@ -109,9 +109,6 @@ def start_workers(
     """Return a context of the workers: this process, or with ``--workers`` those of Ray.
 
     This process sends requests to servers by ``client``, and loads pairs by ``loader``.
-
-    Raises:
-        UsageError: Ray is not installed.
     """
     if (workers := options.workers) is None:
         return nullcontext(Pool(Worker(loader, not progress.no_progress, client)))

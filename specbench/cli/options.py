@@ -238,9 +238,6 @@ class Models(model_pairs.Loading):
         """Return the chosen pair: a named one, possibly with another draft, or two models.
 
         ``alone`` permits a target without a draft model.
-
-        Raises:
-            UsageError: The options contradict each other, or one names no model.
         """
         if self.draft and names_drafter(self.draft) and not Path(self.draft).exists():
             raise UsageError(

@@ -193,9 +193,6 @@ def scored(
         measurement: The options.
         loader: Loads the pair, unless it has.
         depths: The most drafts of a round, for modules that draft.
-
-    Raises:
-        UsageError: The pair has no draft model.
     """
     note_loading(run.pair.models)
 

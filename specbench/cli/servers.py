@@ -129,11 +129,7 @@ class Servers(ServerAccess, Headers):
         return Client(self.timeout, max(self.concurrency), headers=self.headers)
 
     def arms(self, pair: bool) -> list[server_arm.Arm]:
-        """Return the arms, whose servers answer; with a ``pair``, they get token ids.
-
-        Raises:
-            UsageError: A name or an address is wrong, or a server does not answer.
-        """
+        """Return the arms, whose servers answer; with a ``pair``, they get token ids."""
         texts = self.server or []
         arms = [
             _arm(text, self.send or (server_arm.TOKENS if pair else server_arm.CHAT))
@@ -237,11 +233,7 @@ def serve(
 
 
 def _rules(methods: Methods, spec: PairSpec, drafter: DrafterKind) -> list[str]:
-    """Return the texts of the rules; ``vllm`` for vLLM's own, nothing for no speculation.
-
-    Raises:
-        UsageError: vLLM cannot use one of them.
-    """
+    """Return the texts of the rules; ``vllm`` for vLLM's own, nothing for no speculation."""
     from specbench.serving.vllm.rules import reads_hidden_states, rule_of
 
     if methods.method in ([server_arm.VLLM], [AUTOREGRESSIVE]):

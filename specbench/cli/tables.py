@@ -45,9 +45,6 @@ def chosen_runs(given: Sequence[Path] | None, rows: Rows, *files: str) -> list[P
             ``results/``.
         rows: What the command reads of them.
         files: A folder that contains any of these files is a run.
-
-    Raises:
-        UsageError: There is no run, or no run has such rows.
     """
     paths = given_or_newest(given)
     folders = summarised_folders(paths) if files == (SUMMARY,) else run_folders(paths, *files)
@@ -146,11 +143,7 @@ def table(options: TableOptions, rows: TableRows, runs: Runs = None) -> None:
 
 
 def print_benchmark(folder: Path, form: str = TEXT) -> None:
-    """Print the parts of a round of each system of a benchmark, and the ratios of systems.
-
-    Raises:
-        UsageError: The benchmark is not finished.
-    """
+    """Print the parts of a round of each system of a benchmark, and the ratios of systems."""
     if state := unfinished(folder):
         raise UsageError(f"{folder} is incomplete: {state}; run the same command again")
 
@@ -171,11 +164,7 @@ def print_benchmark(folder: Path, form: str = TEXT) -> None:
 
 
 def _by_position(options: TableOptions, rows: Rows, runs: Sequence[Path] | None) -> None:
-    """Print acceptance by position.
-
-    Raises:
-        UsageError: The records of rounds are missing, or nothing is drafted.
-    """
+    """Print acceptance by position."""
     require(not options.paper, "--paper has no numbers by position: omit it or --by")
     folders = chosen_runs(runs, rows, RECORDS)
 
@@ -334,11 +323,7 @@ def _compare_runs(
 
 
 def _without_baselines(names: Sequence[str], drafting: set[str]) -> list[str]:
-    """Return the methods to compare; baselines are in every comparison.
-
-    Raises:
-        UsageError: A method is not in the runs, or all are baselines.
-    """
+    """Return the methods to compare; baselines are in every comparison."""
     from specbench.methods.registry import AUTOREGRESSIVE
 
     baselines = {"sd", "static", AUTOREGRESSIVE}

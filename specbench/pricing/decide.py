@@ -411,11 +411,7 @@ def break_even_table(decision: Decision) -> Table:
 
 
 def write_tables(folder: Path, decision: Decision) -> None:
-    """Write every setting, and the costs, as CSV files.
-
-    Raises:
-        SpecbenchError: A file cannot be written.
-    """
+    """Write every setting, and the costs, as CSV files."""
     alike = len({id(costs) for costs in decision.costs.values()}) == 1
     tables = {COSTS if alike else f"costs-{d}.csv": c.table() for d, c in decision.costs.items()}
     tables[DECISION] = decision.table()

@@ -163,11 +163,7 @@ def seconds_per_token(
 def require_fits_machine(
     server: Deployment, target: ServedModel, drafting: DraftPasses, workload: Workload, batch: int
 ) -> None:
-    """Refuse a batch or a target that the machines cannot hold.
-
-    Raises:
-        UsageError: Its weights or its caches do not fit, or the devices cannot share the layers.
-    """
+    """Refuse a batch or a target that the machines cannot hold."""
     heads = target.shape.kv_heads
     require(
         server.together == 1 or heads % server.gpus == 0,

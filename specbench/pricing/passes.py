@@ -90,11 +90,7 @@ class PairScores:
 def texts_of(
     run: Run, pair: LoadedPair | Reader, records: Sequence[SampleRecord]
 ) -> Iterator[scores.ScoredText]:
-    """Yield the texts of a run's records, with their prompts as the run encoded them.
-
-    Raises:
-        UsageError: The examples are gone, or a prompt has another number of tokens now.
-    """
+    """Yield the texts of a run's records, with their prompts as the run encoded them."""
     for cell in scores.cells_of(records):
         examples = examples_of(run, cell[0].task)
         for record in cell:
@@ -115,11 +111,7 @@ def recorded_prompt(
     record: SampleRecord,
     answers: Sequence[str],
 ) -> list[int]:
-    """Return the tokens of the prompt of a run's record, after the answers to earlier turns.
-
-    Raises:
-        UsageError: Their number differs from the record.
-    """
+    """Return the tokens of the prompt of a run's record, after the answers to earlier turns."""
     settings = run.settings
     ids = encode_prompt(
         pair.tokenizer,
@@ -137,11 +129,7 @@ def recorded_prompt(
 
 
 def examples_of(run: Run, task: str) -> Mapping[str, Example]:
-    """Return a run's examples of a task by id: its own, or those of a bundled task.
-
-    Raises:
-        UsageError: The run does not store them, and the task is not bundled.
-    """
+    """Return a run's examples of a task by id: its own, or those of a bundled task."""
     if stored(run.folder / EXAMPLES).is_file():
         return run.examples[task]
     described = run.tasks[task]
@@ -199,9 +187,6 @@ def score_texts(
     """Score texts, except those whose scores are in the folder; return the scores by task.
 
     ``show`` is called with what is done now.
-
-    Raises:
-        SpecbenchError: The folder cannot be written.
     """
     conditions = source.conditions
     with clear_errors(folder):

@@ -60,9 +60,6 @@ def rates_of(text: str, longest: int) -> list[float]:
     Args:
         text: The rates, separated by commas; a single one holds for every position.
         longest: The most drafts of a round.
-
-    Raises:
-        UsageError: They are not numbers from 0 to 1.
     """
     try:
         rates = [float(rate) for rate in text.split(",")]
@@ -86,9 +83,6 @@ def mean_lengths(
         texts: ``[NAME=]L[@N]``.
         drafts: N of those that have none of their own.
         is_share: Whether the texts say accepted over drafted tokens.
-
-    Raises:
-        UsageError: A text has another form, or there is no N.
     """
     means = {}
     for text in texts:
@@ -112,9 +106,6 @@ def rate_of_length(accepted: float, drafts: int) -> float:
     Args:
         accepted: Tokens per round, the one after the drafts included.
         drafts: N.
-
-    Raises:
-        UsageError: No rate gives it.
     """
     require(
         1 <= accepted <= drafts + 1,

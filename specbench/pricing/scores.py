@@ -184,11 +184,7 @@ def is_scored(record: Record | None, size: int, depths: int = 0) -> bool:
 
 
 def write_scores(file: Path, records: Mapping[str, Record]) -> None:
-    """Write the scores of texts, packed.
-
-    Raises:
-        SpecbenchError: They cannot be written.
-    """
+    """Write the scores of texts, packed."""
     lines = [json.dumps(record) + "\n" for record in records.values()]
     write_atomically(file, gzip.compress("".join(lines).encode(), mtime=0))
 
@@ -226,9 +222,6 @@ def target_texts(
     """Return the records of all texts of the target: of every lossless cell of each task.
 
     A limit is one of prompts.
-
-    Raises:
-        UsageError: There is none.
     """
     decoded = [record for record in records if record.token_ids is not None]
     names = dict.fromkeys(record.method for record in decoded)

@@ -216,11 +216,7 @@ def known_shape(name: str) -> Shape | None:
 
 
 def read_config(file: Path) -> dict[str, Any]:
-    """Return the content of a ``config.json``.
-
-    Raises:
-        UsageError: It cannot be read.
-    """
+    """Return the content of a ``config.json``."""
     try:
         return dict(json.loads(file.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:
@@ -230,11 +226,7 @@ def read_config(file: Path) -> dict[str, Any]:
 
 
 def shape_of_config(values: Mapping[str, Any], name: str) -> Shape:
-    """Return the shape of a configuration of Transformers.
-
-    Raises:
-        UsageError: It lacks a size.
-    """
+    """Return the shape of a configuration of Transformers."""
     config = {**values, **(values.get("text_config") or {})}
 
     def value(*names: str, default: Any = 0) -> Any:
@@ -320,9 +312,6 @@ def find_model(name: str, architecture: Mapping[str, Any] | None = None) -> Serv
     Args:
         name: What the user typed.
         architecture: Its configuration, if a pair describes it.
-
-    Raises:
-        UsageError: It has no shape anywhere.
     """
     if architecture:
         return ServedModel(name, shape_of_config(architecture, name))

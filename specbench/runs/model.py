@@ -252,11 +252,7 @@ class SampleRecord(SampleColumns):
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> Self:
-        """Return the record in a row of ``samples.csv``, without what only a line has.
-
-        Raises:
-            UsageError: A value is none of its column.
-        """
+        """Return the record in a row of ``samples.csv``, without what only a line has."""
         fields = {name: value for name, value in row.items() if value == value}
         if terms := fields.get("bleu_terms"):
             fields["bleu_terms"] = terms.split()

@@ -78,11 +78,7 @@ def read_lines(path: Path) -> Iterator[bytes]:
 
 
 def record_files(folder: Path) -> list[Path]:
-    """Return the files with a run's records, the plain ``samples.jsonl`` before packed copies.
-
-    Raises:
-        UsageError: There is none.
-    """
+    """Return the files with a run's records, the plain ``samples.jsonl`` before packed copies."""
     files = [path for path in copies(folder / RECORDS) if path.is_file()]
     if not files:
         raise UsageError(lacks(folder, RECORDS))
@@ -154,9 +150,6 @@ def set_aside(path: Path, damaged: Collection[int]) -> Path:
     """Move damaged lines, given by number, to the file beside it; return that file.
 
     A line is in one of the files at any moment, even if the process is killed.
-
-    Raises:
-        SpecbenchError: A file cannot be written.
     """
     aside = damaged_file(path)
     with replacing(path) as file, packing(path, file) as records, aside.open("ab") as moved:
@@ -205,11 +198,7 @@ def write_examples(folder: Path, tasks: Mapping[str, Iterable[Example]]) -> None
 
 
 def read_examples(folder: Path) -> dict[str, dict[str, Example]]:
-    """Return the examples of a run by task name and id.
-
-    Raises:
-        UsageError: The file does not exist, or a line is not an example.
-    """
+    """Return the examples of a run by task name and id."""
     path = stored(folder / EXAMPLES)
     if not path.exists():
         raise UsageError(

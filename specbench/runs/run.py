@@ -125,9 +125,6 @@ class Run:
         Args:
             name: The server's arm.
             elsewhere: Arms that are equal servers at other addresses.
-
-        Raises:
-            UsageError: An arm in ``elsewhere`` has other settings, models or another version.
         """
         recorded = self.environment.servers
         facts = {

@@ -44,11 +44,7 @@ def by_name(folders: Iterable[Path]) -> dict[str, list[Path]]:
 
 
 def summarised_folders(paths: Sequence[Path | str]) -> list[Path]:
-    """Return the folders of runs with a summary, and all shards, which are summarised together.
-
-    Raises:
-        UsageError: A path has no summary in it or one level below, and no shard.
-    """
+    """Return the folders of runs with a summary, and all shards, which are summarised together."""
     folders: list[Path] = []
     for path in paths:
         below = run_folders([path], SUMMARY, TABLE)

@@ -51,9 +51,6 @@ def figure(source: str = RUNS) -> Callable[..., Callable[..., Drawing]]:
 
     Args:
         source: What the function takes: ``RUNS`` or ``HEADS``.
-
-    Raises:
-        UsageError: It is neither.
     """
     require(source in (RUNS, HEADS), f"@figure({source!r}): give RUNS, HEADS or nothing")
 
@@ -66,11 +63,7 @@ def figure(source: str = RUNS) -> Callable[..., Callable[..., Drawing]]:
 
 
 def source_of(name: str) -> str:
-    """Return what a figure is drawn from, ``RUNS`` or ``HEADS``.
-
-    Raises:
-        UsageError: There is no such figure.
-    """
+    """Return what a figure is drawn from, ``RUNS`` or ``HEADS``."""
     if bundled := FIGURES.get(name):
         return bundled.source
     return str(plugins.declared(_of_user(name), str))

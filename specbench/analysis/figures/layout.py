@@ -86,11 +86,7 @@ def data(table: pd.DataFrame, *more: str, **drawn: str) -> pd.DataFrame:
 
 
 def cell_names(cells: pd.DataFrame) -> list[str]:
-    """Name each cell: method and parameters, and N and run if there are several.
-
-    Raises:
-        UsageError: There are more than ``MOST_ROWS`` names.
-    """
+    """Name each cell: method and parameters, and N and run if there are several."""
     rows, drafted = rows_of(cells), cells.loc[cells["draft_length"] > 0, "draft_length"]
     several_lengths, several_runs = drafted.nunique() > 1, cells["run_id"].nunique() > 1
     names = []
@@ -132,11 +128,7 @@ def timed_together(cells: pd.DataFrame, time: str) -> pd.DataFrame:
 
 
 def only(table: pd.DataFrame, name: str) -> None:
-    """Require a single value of a setting that the figure cannot show.
-
-    Raises:
-        UsageError: The column ``name`` has several values.
-    """
+    """Require a single value of a setting that the figure cannot show."""
     values, noun = sorted(table[name].dropna().unique()), name.replace("_", " ")
     if len(values) > 1:
         listing = ", ".join(value if isinstance(value, str) else f"{value:g}" for value in values)

@@ -93,9 +93,6 @@ def draw(results: Results, against: Sequence[str] = AGAINST) -> Drawing:
 
     Pairs, engines and batch sizes have separate rows. The front has a band if its points come from
     one run whose samples are available.
-
-    Raises:
-        UsageError: No cell has a quality and a cost, or settings are mixed.
     """
     table = results.cells.dropna(subset="quality")
     if table.empty:

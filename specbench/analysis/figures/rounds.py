@@ -30,10 +30,6 @@ def draw_positions(results: Results) -> Drawing:
 
     Settings of one method have its colour, lighter for each further one; of more than four, four
     are drawn, from the first to the last. Pairs, engines and batch sizes have separate rows.
-
-    Raises:
-        UsageError: No method drafts, temperatures or draft lengths are mixed, there are too many
-            settings, or records of rounds are missing.
     """
     ends = {"ci_low": "value_low", "ci_high": "value_high"}
     table = results.positions.rename(columns=ends)

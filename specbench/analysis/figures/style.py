@@ -216,9 +216,6 @@ def panels(
 
     ``height`` is inches per row and ``width`` those of the figure on ``paper``; ``shared`` is
     passed to ``Figure.subplots``.
-
-    Raises:
-        UsageError: The user's width is too narrow for the columns.
     """
     style = _page.get()
     if style.width and style.width < (least := _LEAST_WIDTH * columns):
@@ -309,9 +306,6 @@ def save(drawing: Drawing, folder: Path, name: str) -> list[Path]:
     """Write a figure as ``name.png``, ``.svg`` and ``.pdf``, and its data as ``name.csv``.
 
     Each file is written atomically; the same drawing gives the same bytes.
-
-    Raises:
-        SpecbenchError: The files cannot be written.
     """
     contents = {kind: rendered(drawing.figure, kind) for kind in _CANVASES}
     contents["csv"] = to_csv(drawing.data, "%.6g").encode()

@@ -238,9 +238,6 @@ def report_cells(results: Results) -> pd.DataFrame:
     """Return the frame of cells with differences from plain SD, and ``setting``.
 
     The setting is that shared by the cells of one table.
-
-    Raises:
-        UsageError: A run has no readable summary, or nothing in it is selected.
     """
     cells = results.cells
     with suppress(UsageError):  # a run may lack its samples

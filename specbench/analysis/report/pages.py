@@ -93,11 +93,7 @@ def collect_traces(runs: Sequence[TracedRun], notes: Sequence[str] = ()) -> Trac
 def open_run(
     run: Run, records: Iterable[SampleRecord], cells: pd.DataFrame, name: str | None = None
 ) -> TracedRun:
-    """Select the records of the first prompts of each task for some cells.
-
-    Raises:
-        UsageError: The run lacks its examples, or its tokenizer may not be loaded.
-    """
+    """Select the records of the first prompts of each task for some cells."""
     examples, decode = run.examples, run_decoder(run)
     names = cells[list(_NAMED)].astype("object")
     names["task"] = names["task"].str.partition("/")[0]  # tasks may be split, see `Selection`

@@ -189,9 +189,6 @@ def score_interval(cell: pd.DataFrame, column: str, metric: object) -> Interval:
     The value is the mean over samples (corpus BLEU for BLEU); blank samples are ignored. Scores
     that are all 0 or 1, as for accuracy and pass@1, are treated as a proportion. ``column`` holds
     the scores: ``quality``, or the metric's name.
-
-    Raises:
-        UsageError: The terms of BLEU are missing or unreadable.
     """
     scored = cell[cell[column].notna()]
     if metric != BLEU and proportions.is_binary(scored[column]):

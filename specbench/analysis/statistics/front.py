@@ -173,9 +173,6 @@ def gap_between(heads: list[Setting], front: list[Setting], gain: Gain) -> Gap:
 
     Several ``heads`` of one recipe have the mean of their distances, with seeds and prompts as
     random effects.
-
-    Raises:
-        UsageError: See ``points_with_front``.
     """
     points, first = points_with_front(heads, front), len(heads)
     reached = points.estimates()
@@ -292,9 +289,6 @@ def front_band(
     Returns:
         Columns ``gain`` (ascending; a fraction for acceptance, seconds per sample for time, a
         factor for speed-up), ``quality``, ``low`` and ``high``, 0 to 1.
-
-    Raises:
-        UsageError: The samples do not determine a front.
     """
     settings = settings_of(samples)
     front = front_of(settings, family)

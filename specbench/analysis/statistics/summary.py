@@ -145,9 +145,6 @@ def summarise(samples: pd.DataFrame) -> pd.DataFrame:
     samples that share ``frames.CELL``; ``n`` counts its prompts, over which the 95 % intervals are
     computed, or for times of a run in batches its blocks (see ``points``). Times include prefill.
     Numbers that are in no schema are the user's own metrics.
-
-    Raises:
-        UsageError: There are no samples.
     """
     if samples.empty:
         raise UsageError("There are no samples to summarise; run at least one.")

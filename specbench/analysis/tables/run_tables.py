@@ -131,10 +131,6 @@ def transfer_data(summary: pd.DataFrame) -> pd.DataFrame:
     """Return the transfer matrix: one row per head, task and metric, columns ``TRANSFER``.
 
     ``trained_on`` is the training task of a head, or ``sd`` without a head.
-
-    Raises:
-        UsageError: The runs do not compare heads by training task, or there are several runs or
-            draft lengths.
     """
     rows = summary[summary["method"].isin([LEARNED, STRICT])]
     rows = rows[rows["metric"].isin([ACCEPTANCE, QUALITY])]

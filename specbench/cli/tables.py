@@ -151,8 +151,7 @@ def print_benchmark(folder: Path, form: str = TEXT) -> None:
 
     from specbench.analysis.tables import benchmark
 
-    measured = benchmark.read_benchmark(folder)
-    systems, ratios = benchmark.bench_table(measured), benchmark.ratio_table(measured)
+    systems, ratios = benchmark.bench_tables(benchmark.read_benchmark(folder))
     if form == JSON:
         print_json({"systems": systems, "ratios": ratios})
     else:

@@ -47,11 +47,7 @@ FIGURES = {
 
 
 def figure(source: str = RUNS) -> Callable[..., Callable[..., Drawing]]:
-    """Declare a drawing function as a figure, drawn in the page style.
-
-    Args:
-        source: What the function takes: ``RUNS`` or ``HEADS``.
-    """
+    """Declare a drawing function of ``RUNS`` or ``HEADS`` as a figure, drawn in the page style."""
     require(source in (RUNS, HEADS), f"@figure({source!r}): give RUNS, HEADS or nothing")
 
     def declare(draw: Callable[..., Drawing]) -> Callable[..., Drawing]:

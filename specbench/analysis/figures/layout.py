@@ -106,13 +106,6 @@ def cell_names(cells: pd.DataFrame) -> list[str]:
     return names
 
 
-def repeated_runs(cells: pd.DataFrame) -> pd.Series:
-    """Return the runs of those cells that several runs have."""
-    names = [name for name in CELL if name != "run_id"]
-    runs = cells.groupby(names, dropna=False)["run_id"].transform("nunique")
-    return cells.loc[runs > 1, "run_id"]
-
-
 def timed_together(cells: pd.DataFrame, time: str) -> pd.DataFrame:
     """Return cells without the ``time`` of those added to a run later; log which these are.
 
@@ -163,7 +156,14 @@ def place(
     """
     pixels = axes.figure.dpi / 72
     centre, radius = axes.transData.transform(marks[:, :2]), marks[:, 2:] * pixels
-    along = np.vstack([_along(axes.transData.transform(line), pixels) for line in lines])
+    along = np.empty((0, 2))  # points along the lines
+    for line in lines:
+        if len(line) and not np.isnan(line).any():
+            corners = axes.transData.transform(line)
+            reached = np.hypot(*np.diff(corners, axis=0, prepend=corners[:1]).T).cumsum()
+            distances = np.arange(0, reached[-1] + pixels, pixels)
+            points = [np.interp(distances, reached, side) for side in corners.T]
+            along = np.vstack([along, np.column_stack(points)])
     # Obstacles [n, (left, bottom, right, top)], and the cost of covering each.
     boxes = np.vstack([np.hstack([centre - radius, centre + radius]), np.tile(along, 2)])
     costs = np.repeat([_COVERED, 1.0], [len(marks), len(along)])
@@ -204,12 +204,3 @@ def place(
             boxes, costs = np.vstack([boxes, box]), np.append(costs, _COVERED)
         else:
             text.remove()
-
-
-def _along(corners: np.ndarray, step: float) -> np.ndarray:
-    """Return points [n, (x, y)] along a line; none if it is empty or contains NaN."""
-    if not len(corners) or np.isnan(corners).any():
-        return np.empty((0, 2))
-    reached = np.hypot(*np.diff(corners, axis=0, prepend=corners[:1]).T).cumsum()
-    distances = np.arange(0, reached[-1] + step, step)
-    return np.column_stack([np.interp(distances, reached, side) for side in corners.T])

@@ -65,7 +65,7 @@ _COLUMNS: dict[Gain, str] = {
     "acceptance": "draft_acceptance_rate",
     "speedup": "speedup",
 }
-_COSTS: dict[str, _Cost] = {
+COSTS: dict[str, _Cost] = {
     gain: _Cost(gain, column, shown(column).scale, f"{shown(column).scale:g}*{column}")
     for gain, column in _COLUMNS.items()
 }
@@ -103,9 +103,9 @@ def draw(results: Results, against: Sequence[str] = AGAINST) -> Drawing:
     layout.only(table, "temperature")
     layout.only(table[table["draft_length"] > 0], "draft_length")
     layout.only(table, "drafter")
-    costs = [_COSTS[gain] for gain in against]
+    costs = [COSTS[gain] for gain in against]
     if "time" in against:
-        table = layout.timed_together(table, _COSTS["time"].column)
+        table = layout.timed_together(table, COSTS["time"].column)
     for cost in costs:
         if table[cost.column].isna().all():
             raise UsageError(
@@ -139,11 +139,6 @@ def draw(results: Results, against: Sequence[str] = AGAINST) -> Drawing:
     for panel in panels:
         _label_points(panel)
     return Drawing(figure, pd.concat(map(_data, panels), ignore_index=True))
-
-
-def known_costs(cells: pd.DataFrame) -> list[str]:
-    """Return the costs that at least one cell has."""
-    return [gain for gain, cost in _COSTS.items() if cells[cost.column].notna().any()]
 
 
 def _column(
@@ -340,7 +335,9 @@ def _label_points(panel: _Panel) -> None:
     coloured = {*targets.index, *swept.index}
     static = weights.map("{:g}".format)[ends_first]
     texts = pd.concat([targets["target"].str.lstrip("0"), swept, static])
-    runs = layout.repeated_runs(cells)
+    names = [name for name in CELL if name != "run_id"]
+    several = cells.groupby(names, dropna=False)["run_id"].transform("nunique") > 1
+    runs = cells.loc[several, "run_id"]
     order = [*targets.index, *swept.index, *runs.index.difference(texts.index), *ends_first]
     texts = texts.reindex(order, fill_value="")
     texts = texts.str.cat(runs.reindex(order, fill_value=""), sep=" ").str.strip()

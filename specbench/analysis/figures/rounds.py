@@ -37,7 +37,11 @@ def draw_positions(results: Results) -> Drawing:
     layout.only(table, "draft_length")
     cells = table[list(CELL)].drop_duplicates()
     cells = cells.assign(name=layout.cell_names(cells))
-    cells = cells[cells["name"].isin(_evenly(cells.drop_duplicates("name")))]
+    names: list[str] = []
+    for _, of_method in cells.drop_duplicates("name").groupby("method", sort=False):
+        ranks = np.linspace(0, len(of_method) - 1, min(len(of_method), _MOST_DRAWN)).round()
+        names += of_method["name"].iloc[ranks.astype(int)].tolist()
+    cells = cells[cells["name"].isin(names)]
     table = table.merge(cells, on=list(CELL))
     methods = cells.drop_duplicates("name").set_index("name")["method"]
     order = style.ordered(list(methods.unique()))
@@ -84,12 +88,3 @@ def _line_styles(methods: pd.Series) -> dict[str, dict[str, Any]]:
             "zorder": look.layer,
         }
     return styles
-
-
-def _evenly(settings: pd.DataFrame) -> list[str]:
-    """Return the names of at most ``_MOST_DRAWN`` settings of each method, evenly spread."""
-    names: list[str] = []
-    for _, of_method in settings.groupby("method", sort=False):
-        ranks = np.linspace(0, len(of_method) - 1, min(len(of_method), _MOST_DRAWN)).round()
-        names += of_method["name"].iloc[ranks.astype(int)].tolist()
-    return names

@@ -7,7 +7,7 @@ vision deficiencies; markers distinguish methods without colour.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import wraps
 from io import BytesIO
@@ -180,7 +180,10 @@ def paged(draw: Callable[Given, Drawing]) -> Callable[Given, Drawing]:
     @wraps(draw)
     def with_page(*arguments: Given.args, **named: Given.kwargs) -> Drawing:
         sizes = {name: scaled(size) for name, size in _POINTS.items()}
-        before = _arms.set(_without_look(arguments[0] if arguments else None))
+        arms = []
+        with suppress(AttributeError, UsageError, IndexError):  # of heads, or without a summary
+            arms = distinct(arguments[0].cells, "method")  # type: ignore[attr-defined]
+        before = _arms.set([method for method in arms if method not in LOOKS])
         try:
             with matplotlib.rc_context(sizes | {"figure.dpi": _page.get().dpi}, fname=_SETTINGS):
                 drawing = draw(*arguments, **named)
@@ -190,15 +193,6 @@ def paged(draw: Callable[Given, Drawing]) -> Callable[Given, Drawing]:
         return drawing
 
     return with_page
-
-
-def _without_look(results: Any) -> list[str]:
-    """Return the methods of runs that have no look of their own, such as servers, in order."""
-    try:
-        methods = distinct(results.cells, "method")
-    except (AttributeError, UsageError):  # of heads, or of runs without a summary
-        return []
-    return [method for method in methods if method not in LOOKS]
 
 
 def settle(figure: Figure) -> None:

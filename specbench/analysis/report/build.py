@@ -74,11 +74,8 @@ def build(
 ) -> Report:
     """Return the report of runs; the same runs always give the same page.
 
-    Args:
-        paths: Run folders, or folders that contain runs.
-        selection: Tasks, methods and draft lengths to show.
-        trust: Which tokenizers may be loaded for the traces, besides the bundled ones.
-        baseline: What to compare with; None compares with ``sd`` and the static front.
+    ``paths`` are run folders, or folders that contain runs. Without a ``baseline``, methods are
+    compared with ``sd`` and the static front.
 
     Raises:
         UsageError: A run has no readable summary, nothing in it is selected, or it lacks the

@@ -87,18 +87,16 @@ def hull(gain: Floats, quality: Floats) -> NDArray[np.intp]:
 
     The first corner is the point of highest quality: points of less gain are dominated by it.
     """
-
-    def lies_below(a: np.intp, b: np.intp, c: np.intp) -> bool:
-        """Return whether b lies on or below the chord from a to c."""
-        rise, run = quality[[b, c]] - quality[a], gain[[b, c]] - gain[a]
-        return bool(rise[0] * run[1] <= rise[1] * run[0])
-
     defined = np.flatnonzero(~(np.isnan(gain) | np.isnan(quality)))
     corners: list[np.intp] = []
     for point in defined[np.lexsort((quality[defined], gain[defined]))]:
         while corners and quality[corners[-1]] <= quality[point]:
             corners.pop()
-        while len(corners) > 1 and lies_below(corners[-2], corners[-1], point):
+        while len(corners) > 1:
+            start, ends = corners[-2], [corners[-1], point]
+            rise, run = quality[ends] - quality[start], gain[ends] - gain[start]
+            if rise[0] * run[1] > rise[1] * run[0]:  # above the chord
+                break
             corners.pop()
         if not corners or gain[corners[-1]] < gain[point]:
             corners.append(point)
@@ -178,7 +176,12 @@ def gap_between(heads: list[Setting], front: list[Setting], gain: Gain) -> Gap:
     reached = points.estimates()
     gains, quality = reached.gains(gain), reached.quality
     front_gains, front_qualities = gains.of(slice(first, None)), quality[:, first:]
-    neighbours = [_neighbours(front_gains.value[0], gained) for gained in gains.value[0, :first]]
+    neighbours: list[tuple[int | None, int | None]] = []  # of largest gain below, of smallest above
+    order = [int(point) for point in np.argsort(front_gains.value[0])]
+    for gained in gains.value[0, :first]:
+        below = [point for point in order if front_gains.value[0, point] < gained]  # not NaN
+        above = [point for point in order if front_gains.value[0, point] >= gained]
+        neighbours.append((next(reversed(below), None), next(iter(above), None)))
     # Without a point of lower gain, the front is at its highest quality there.
     lower = [
         np.full(len(quality), -np.inf) if below is None else front_gains.value[:, below]
@@ -234,10 +237,7 @@ def lead_of_means(quality: Floats, gain: Floats) -> Interval:
     """Return the lead of the first point over the randomised front of the others.
 
     The front's first point is the target and its last one the draft, as for a coin between both.
-
-    Args:
-        quality: [n, points] quality of each prompt.
-        gain: [n, points] gain of each prompt, whose mean is traded for quality.
+    Quality, and the gain whose mean is traded for it, are those of each prompt: [n, points].
     """
     totals = bootstrap(np.stack([quality, gain], axis=1)) / len(quality)
     level, gains = totals[:, 0], totals[:, 1]  # [1 + RESAMPLES, points]
@@ -267,14 +267,6 @@ def gaps_from_coin(points: Sequence[Setting]) -> dict[str, Gap]:
 def below_coin(gaps: Mapping[str, Gap]) -> bool:
     """Return whether every static weight lies below the coin (``gaps_from_coin``)."""
     return bool(gaps) and all(gap.above.high < 0 for gap in gaps.values())
-
-
-def _neighbours(gains: Floats, gained: float) -> tuple[int | None, int | None]:
-    """Return the point of largest gain below one, and that of smallest gain at or above it."""
-    order = [int(point) for point in np.argsort(gains)]
-    below = [point for point in order if gains[point] < gained]  # NaN is neither
-    above = [point for point in order if gains[point] >= gained]
-    return next(reversed(below), None), next(iter(above), None)
 
 
 def front_band(

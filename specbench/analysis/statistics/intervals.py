@@ -166,14 +166,11 @@ def student(value: float, n: int, *parts: tuple[float, int]) -> Interval:
 
 
 def mean_of_units(values: Floats) -> Interval:
-    """Return the mean of one value per prompt, such as a difference.
+    """Return the mean of one value per prompt [n], such as a difference.
 
     The interval is Student's t. If the values have a long tail, as where a few answers fail, few
     prompts may show too little of it: on that side, the limit is that of ``limit_with_failures``
     with one more value as extreme as the most extreme one, if it is wider.
-
-    Args:
-        values: [n] one value per prompt.
     """
     n, mean = len(values), float(np.mean(values)) if len(values) else float("nan")
     if n < FEWEST:

@@ -119,7 +119,7 @@ def tokens(record: SampleRecord) -> list[Token]:
             if emitted > accepted:
                 kind = CORRECTION if rejected is not None else BONUS if proposed else TARGET
                 marked.append(Token(next(ids), kind, number, *at[accepted]))
-        whole = next(ids, None) is None
+        whole = next(ids, None) is None and sum(counts[2]) - len(record.token_ids or ()) in (0, 1)
     except (ValueError, StopIteration):  # lists of other lengths
         whole = False
     if not whole:

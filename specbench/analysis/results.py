@@ -263,9 +263,6 @@ class Results:
             figure: A figure that ``specbench plot`` draws from runs, or ``FILE.py:FUNCTION``.
             style: ``screen``, or ``paper`` for print.
             **options: Of the figure: ``against`` of ``pareto``.
-
-        Raises:
-            UsageError: There is no such figure of runs, or the runs lack what it shows.
         """
         from specbench.analysis.figures.style import page
 

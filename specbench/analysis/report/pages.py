@@ -6,7 +6,7 @@ All values are escaped. A report has the first prompts of each task by every met
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -68,7 +68,13 @@ def collect_traces(runs: Sequence[TracedRun], notes: Sequence[str] = ()) -> Trac
     macros: Any = environment().get_template("macros.html").module
     by_prompt: dict[Key, PromptTraces] = {}
     length = 0
-    for source, (task, sample) in _in_turn(runs):
+    ranked: list[tuple[int, TracedRun, Key]] = []
+    for run in runs:
+        counts: Counter[str] = Counter()
+        for key in run.samples:
+            counts[key[0]] += 1
+            ranked.append((counts[key[0]], run, key))
+    for _, source, (task, sample) in sorted(ranked, key=lambda entry: entry[0]):
         records = source.samples[task, sample]
         try:
             articles = [
@@ -84,7 +90,8 @@ def collect_traces(runs: Sequence[TracedRun], notes: Sequence[str] = ()) -> Trac
             break
         if (task, sample) not in by_prompt:
             example = source.examples.get(task, {}).get(sample) or Example(sample, "")
-            prompt, reference = _cut("\n\n".join(example.texts)), _cut(example.reference or "")
+            texts = "\n\n".join(example.texts), example.reference or ""
+            prompt, reference = (t if len(t) <= _EXAMPLE else f"{t[:_EXAMPLE]} ..." for t in texts)
             by_prompt[task, sample] = PromptTraces(task, sample, prompt, reference, [])
         by_prompt[task, sample].traces.extend(articles)
     return Traces(list(by_prompt.values()), list(dict.fromkeys(notes)))
@@ -110,18 +117,3 @@ def open_run(
             begun[task].add(sample)
             samples.setdefault((task, sample), []).append(record)
     return TracedRun(name, decode, examples, samples)
-
-
-def _in_turn(runs: Sequence[TracedRun]) -> Iterator[tuple[TracedRun, Key]]:
-    """Yield the prompts of all runs, the first ones of all tasks before the second ones."""
-    ranked: list[tuple[int, TracedRun, Key]] = []
-    for run in runs:
-        counts: Counter[str] = Counter()
-        for key in run.samples:
-            counts[key[0]] += 1
-            ranked.append((counts[key[0]], run, key))
-    yield from ((run, key) for _, run, key in sorted(ranked, key=lambda entry: entry[0]))
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _EXAMPLE else f"{text[:_EXAMPLE]} ..."

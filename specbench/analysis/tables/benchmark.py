@@ -118,8 +118,8 @@ def bench_tables(measured: Measured) -> tuple[pd.DataFrame, pd.DataFrame]:
 
     The first has columns in seconds, bytes and tokens; ratios have intervals, paired by repeat.
     """
-    repeats = measured.repeats.assign(sample_id=measured.repeats["repeat"])  # the units of time
-    groups = repeats.groupby(list(SYSTEM), dropna=False, sort=False)
+    units = measured.repeats.assign(sample_id=measured.repeats["repeat"])  # of time
+    groups = units.groupby(list(SYSTEM), dropna=False, sort=False)
     repeats = {_key(group.iloc[0].to_dict()): group for _, group in groups}
     rows = rows_of(measured.systems)
     systems = [_figures(row, repeats[_key(row)], measured.bandwidth) for row in rows]

@@ -192,10 +192,9 @@ def decide(
     measurement = measurement.updated(**named) if options.machine else measurement
     costs_of_source = _costs(options, measurement)  # its faults come before models
     has_texts = run is not None or bool(measurement.task or measurement.prompts)
-    if options.has_rates:
-        require(run is None, "rates of acceptance replace the texts of RUN: give only one of them")
-        source = _of_rates(options, drafters, measurement)
-    elif (options.machine or options.costs) and not has_texts:
+    replaced = "rates of acceptance replace the texts of RUN: give only one of them"
+    require(run is None or not options.has_rates, replaced)
+    if options.has_rates or ((options.machine or options.costs) and not has_texts):
         source = _of_rates(options, drafters, measurement)
     else:
         shaped = [str(drafter) for drafter in drafters if isinstance(drafter, ShapedDrafter)]
@@ -210,33 +209,29 @@ def decide(
     of_one = next(iter(costs.values()))
     is_timed = not (options.costs or options.machine)
     batches = of_one.batches.astype(int).tolist() if is_timed else options.batches(of_one)
-    if missing := sorted({*options.batch_size} - {*batches}):
-        note(
-            f"no costs of batch {', '.join(map(str, missing))}: measure more rows, or --batch-size"
-        )
+    if missing := ", ".join(map(str, sorted({*options.batch_size} - {*batches}))):
+        note(f"no costs of batch {missing}: measure more rows, or --batch-size")
+    from specbench.pricing import decide as decisions
     from specbench.pricing.bounds import usual_lengths
-    from specbench.pricing.decide import answer, remarks, write_tables
-    from specbench.pricing.decide import decide as decided
 
-    decision = decided(source.priced, costs, batches, options.lengths)
+    decision = decisions.decide(source.priced, costs, batches, options.lengths)
     folder = source.folder / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
-    write_tables(folder, decision)
-    if decision.is_told and not (
-        source.is_exact and decision.is_computed
-    ):  # an answer takes a second
+    decisions.write_tables(folder, decision)
+    is_instant = source.is_exact and decision.is_computed  # an answer takes a second
+    if decision.is_told and not is_instant:
         from specbench.analysis.figures import style
         from specbench.pricing.figures import draw_crossover
 
         style.save(draw_crossover(decision), folder, "crossover")
     if options.as_json:
-        text, table = answer(decision).replace("\n", " "), decision.table()
+        text, table = decisions.answer(decision).replace("\n", " "), decision.table()
         others = {str(d): usual_lengths(kind_called(str(d))) for d in decision.drafters}
         print_json({"answer": text, "results": str(folder), "others": others, "settings": table})
     else:
         print(*_screen(options, decision, source, measurement), sep="\n")
         print(f"results: {folder}")
-    note(*remarks(decision, source.priced), *filter(None, [of_one.remark]))
+    note(*decisions.remarks(decision, source.priced), *filter(None, [of_one.remark]))
     if options.costs and len(of_one.rounds) == 1:
         note("the costs were measured once: neither the intervals nor this cover their noise")
 
@@ -246,28 +241,26 @@ def _screen(
 ) -> Iterator[str]:
     """Yield the answer, a table, and flags; without a number how to get one instead of these."""
     from specbench.analysis.tables.table import to_text
+    from specbench.pricing import decide as decisions
     from specbench.pricing.bounds import usual_lengths
-    from specbench.pricing.decide import MEASURE, answer, break_even_table, decision_table
     from specbench.pricing.flags import lines_to_measure
 
     show = partial(to_text, width=console().width)
-
-    first, *others = answer(decision).splitlines()
+    first, *others = decisions.answer(decision).splitlines()
     yield first
     if decision.is_told:
         yield from others
         yield f"{source.title}; {next(iter(decision.costs.values())).source}"
-        yield show(decision_table(decision)).rstrip()
+        yield show(decisions.decision_table(decision)).rstrip()
         yield from _flags(options, decision, source, measurement)
         return
     (bound, *_) = (costs.bound for costs in decision.costs.values())
-    if first == MEASURE and bound:
+    if first == decisions.MEASURE and bound:
         yield from lines_to_measure(bound.kind.engine, source.pair, source.drafters[0])
     yield from others
-    yield show(break_even_table(decision)).rstrip()
+    yield show(decisions.break_even_table(decision)).rstrip()
     for drafter in decision.drafters:
-        lines = usual_lengths(kind_called(str(drafter)))
-        if lines:
+        if lines := usual_lengths(kind_called(str(drafter))):
             yield f"others had with {drafter} ({len(lines)} sources and workloads, all by --json)"
         yield from (f"  {line}" for line in lines[:MOST_LENGTHS])
 
@@ -354,6 +347,7 @@ def _costs(
     options: DecideOptions, measurement: Measurement
 ) -> Callable[[Basis], Mapping[DrafterKind, Costs]]:
     """Return what gives the costs of drafters: a file, a machine, or times taken here."""
+    from specbench.pricing import decide as decisions
     from specbench.pricing.machines import find_machine
     from specbench.pricing.reports import costs_in
     from specbench.pricing.source import Place, costs_of_machine, timed_costs
@@ -374,11 +368,9 @@ def _costs(
     is_shown, temperature = not measurement.no_progress, measurement.temperature
 
     def timed(source: Basis) -> dict[DrafterKind, Costs]:
-        from specbench.pricing.decide import decide as decided
-
         def report(costs: Costs) -> None:
             size = int(costs.batches[-1])
-            fastest = decided(source.priced, costs, [size], lengths).fastest(size)
+            fastest = decisions.decide(source.priced, costs, [size], lengths).fastest(size)
             note(f"N = {fastest.length}: {fastest.times}, {fastest.verdict}")
 
         costs = timed_costs(source, engine, batches, lengths, temperature, is_shown, report)

@@ -260,12 +260,8 @@ def _prompts_for(plan: Plan, margin: float) -> str:
 def _suggest(plan: Plan, folder: Path, limit: int, margin: float | None = None) -> None:
     """Print what to do next with a run: what its result lacks most, and where to see more."""
     if plan.arms:
-        others = (
-            f" --against {plan.arms[0].name} --margin {margin or 2:g}" if len(plan.arms) > 1 else ""
-        )
-        output.next_step(
-            f"specbench compare {folder}{others}" if others else f"specbench table {folder}"
-        )
+        others = f"compare {folder} --against {plan.arms[0].name} --margin {margin or 2:g}"
+        output.next_step(f"specbench {others if len(plan.arms) > 1 else f'table {folder}'}")
         return
     same = f"repeat the command with --output {folder}"
     cells = [cell for task in plan.tasks for cell in task.cells]
@@ -273,11 +269,10 @@ def _suggest(plan: Plan, folder: Path, limit: int, margin: float | None = None) 
     shard, shards = plan.settings.shard, plan.settings.shard_slice.step
     examples = shards * min(len(task.examples) for task in plan.tasks)
     compared = methods - {AUTOREGRESSIVE, "sd"}
+    is_list = isinstance(plan.tasks[0].task.source, PromptList)
     if "sd" not in methods:
         output.next_step(f"{same} and sd among its methods, to compare with it")
-    elif limit - shards < examples < ENOUGH and not isinstance(
-        plan.tasks[0].task.source, PromptList
-    ):
+    elif limit - shards < examples < ENOUGH and not is_list:
         more = f"--limit {10 * examples}" + (f" --shard {shard}" if shard else "")
         output.next_step(f"{same} {more}, to narrow the intervals with more prompts")
     elif compared and sum(cell.method == STATIC for cell in cells) < 2 * len(plan.tasks):

@@ -99,11 +99,9 @@ def console() -> Console:
 
 
 def print_table(*tables: Table, styles: Mapping[str, str] | None = None) -> None:
-    """Print tables at the width of the terminal; a terminal shows the best numbers in bold.
+    """Print tables at the width of the terminal, which shows the best numbers in bold.
 
-    Args:
-        tables: What to print; a note that several tables share is printed once.
-        styles: Rich styles by word.
+    A note that several tables share is printed once. ``styles`` are rich styles by word.
     """
     from specbench.analysis.tables.table import to_text
 
@@ -260,12 +258,7 @@ def new_folder(output: Path | None, label: str) -> Iterator[Path]:
 
 
 def picture(*shown: RenderableType, width: int = PICTURE_WIDTH) -> str:
-    """Return what a terminal in colour prints as an SVG.
-
-    Args:
-        shown: What to print, one below the other.
-        width: Characters of a line; longer lines are wrapped.
-    """
+    """Return what a terminal in colour prints, with lines of so many characters, as an SVG."""
     console = Console(
         file=io.StringIO(),
         width=width,

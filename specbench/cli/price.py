@@ -184,15 +184,10 @@ def scored(
     loader: Loader,
     depths: int = 1,
 ) -> dict[str, Scores]:
-    """Return the scores of texts by task; those in the run's folder are not computed again.
+    """Return the scores of a run's texts by task; those in its folder are not computed again.
 
-    Args:
-        run: The run of the texts, which names the models and the sampling.
-        texts: Encodes the texts, given the pair.
-        drafters: What will be priced.
-        measurement: The options.
-        loader: Loads the pair, unless it has.
-        depths: The most drafts of a round, for modules that draft.
+    ``texts`` encodes them, given the pair. ``depths`` are the most drafts of a round, for modules
+    that draft.
     """
     note_loading(run.pair.models)
 

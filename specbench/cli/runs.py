@@ -137,10 +137,8 @@ def verify(
     quiet_libraries(downloads=not shown.no_progress)
     with progress_bar(verification.total, not shown.no_progress) as report:
         findings = list(verification.findings(lambda sample: report(vars(sample))))
-    number, few = (
-        results.failures(findings),
-        [f for f in findings if f.verdict == results.INCOMPLETE],
-    )
+    number = results.failures(findings)
+    few = [finding for finding in findings if finding.verdict == results.INCOMPLETE]
     checks = {finding.name for finding in findings}
     decoded, texts = AGAIN in checks, ", texts from their tokens" if TEXTS in checks else ""
     claim = "verified" if decoded else f"tables follow from the samples{texts}"

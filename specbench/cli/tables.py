@@ -40,11 +40,7 @@ BESIDE_SD, ALL_TABLES = "sd", "all"
 def chosen_runs(given: Sequence[Path] | None, rows: Rows, *files: str) -> list[Path]:
     """Return the chosen run folders, and print a note for each incomplete run.
 
-    Args:
-        given: Run folders, or folders that contain runs; by default the newest run under
-            ``results/``.
-        rows: What the command reads of them.
-        files: A folder that contains any of these files is a run.
+    A folder that contains any of the ``files`` is a run. The default is the newest run.
     """
     paths = given_or_newest(given)
     folders = summarised_folders(paths) if files == (SUMMARY,) else run_folders(paths, *files)

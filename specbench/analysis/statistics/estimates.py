@@ -91,12 +91,8 @@ def contrast(samples: pd.DataFrame, base: pd.DataFrame, metric: str) -> Interval
 
     Blank scores and ends are ignored, and so are blank terms of a mean's difference; a blank term
     of any other rate makes it unknown. The quality of completed texts is compared on the prompts
-    that both completed.
-
-    Args:
-        samples: Samples of one side.
-        base: Those of the other.
-        metric: One of ``RATES``, ``QUALITY_LESS``, ``COMPLETED_LESS`` or ``AT_LIMIT_LESS``.
+    that both completed. The metric is one of ``RATES``, ``QUALITY_LESS``, ``COMPLETED_LESS`` or
+    ``AT_LIMIT_LESS``.
 
     Raises:
         UsageError: The terms of BLEU are missing or unreadable.

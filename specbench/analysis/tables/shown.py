@@ -181,12 +181,7 @@ def shown_score(metric: str) -> ShownFigure:
 
 
 def shown(name: str, metric: object = "") -> ShownFigure:
-    """Return how a figure is shown; any other name is that of a quality metric.
-
-    Args:
-        name: The column.
-        metric: The task's quality metric, which gives a score its scale, and quality its name.
-    """
+    """Return how a figure is shown: a score by a metric's scale, or another name as a metric."""
     figure = _FIGURES.get(name)
     if figure is None:
         return shown_score(name)

@@ -150,9 +150,7 @@ def prompts_needed(differences: Floats, margin: float, failure: float = 0) -> in
 def prompts_at_share(share: float, margin: float) -> int:
     """Return how many prompts ``prompts_needed`` asks for before any is measured.
 
-    Args:
-        share: Share of prompts whose scores, 0 or 1, will differ.
-        margin: The margin as a score, 0 to 1.
+    So large a ``share`` of their scores, 0 or 1, will differ; the ``margin`` is a score, too.
     """
     return math.ceil(ERRORS**2 * (share + margin) / margin**2)
 

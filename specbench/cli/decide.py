@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
+from specbench.cli import price
 from specbench.cli.generate import grouped
 from specbench.cli.measurement import Measurement
 from specbench.cli.options import JsonOutput, Models, Prompts
 from specbench.cli.output import console, note, print_json
-from specbench.cli.price import DEFAULT_DRAFTERS, TextsRun, plan_of_target, run_of_target, scored
-from specbench.cli.price import MEASURED as PRICE_OPTIONS
 from specbench.config import AUTO, Count, option
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafters.registry import DRAFTERS, parse_kind, require_draft
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from specbench.pricing.decide import Decision
     from specbench.pricing.source import Basis
 
-MEASURED = [name for name in PRICE_OPTIONS if name not in ("batch_size", "drafting")]
+MEASURED = [name for name in price.MEASURED if name not in ("batch_size", "drafting")]
 STRICT = "sd"
 FOLDER = "decision"
 SAME = "--acceptance, --accepted-length and --accept-rate say the same: give only one of them"
@@ -42,10 +41,10 @@ class DecideOptions(JsonOutput):
     """What to decide on, and what rounds cost."""
 
     drafter: list[str] = option(
-        DEFAULT_DRAFTERS,
+        price.DEFAULT_DRAFTERS,
         f"What proposes drafts: {', '.join(DRAFTERS)}; with rates also {', '.join(HEADS)}.",
         metavar="NAME[,NAME...]",
-        shown=",".join(DEFAULT_DRAFTERS),
+        shown=",".join(price.DEFAULT_DRAFTERS),
         complete=lambda: [*DRAFTERS, *HEADS],
     )
     draft_length: list[Count] = option(
@@ -127,9 +126,8 @@ class DecideOptions(JsonOutput):
         """Tokens per round and N by drafter; the name is empty where none is typed."""
         from specbench.pricing.rounds import mean_lengths
 
-        drafts = self.draft_length[0] if len(self.draft_length) == 1 else None
-        if "draft_length" not in self.model_fields_set:
-            drafts = None
+        typed = self.draft_length if "draft_length" in self.model_fields_set else []
+        drafts = typed[0] if len(typed) == 1 else None
         if self.accept_rate:
             return mean_lengths("--accept-rate", self.accept_rate, drafts, is_share=True)
         return mean_lengths("--accepted-length", self.accepted_length, drafts)
@@ -176,7 +174,7 @@ class DecideOptions(JsonOutput):
 def decide(
     options: DecideOptions,
     measurement: Annotated[Measurement, MEASURED],
-    run: TextsRun = None,
+    run: price.TextsRun = None,
 ) -> None:
     """Decide whether to speculate: with which drafter, how many drafts, up to which batch.
 
@@ -207,8 +205,9 @@ def decide(
 
     costs = costs_of_source(source)
     of_one = next(iter(costs.values()))
-    is_timed = not (options.costs or options.machine)
-    batches = of_one.batches.astype(int).tolist() if is_timed else options.batches(of_one)
+    batches = of_one.batches.astype(int).tolist()  # those that were timed
+    if options.costs or options.machine:
+        batches = options.batches(of_one)
     if missing := ", ".join(map(str, sorted({*options.batch_size} - {*batches}))):
         note(f"no costs of batch {missing}: measure more rows, or --batch-size")
     from specbench.pricing import decide as decisions
@@ -218,8 +217,8 @@ def decide(
     folder = source.folder / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     decisions.write_tables(folder, decision)
-    is_instant = source.is_exact and decision.is_computed  # an answer takes a second
-    if decision.is_told and not is_instant:
+    # An answer by computing takes a second, without a figure.
+    if decision.is_told and not (source.is_exact and decision.is_computed):
         from specbench.analysis.figures import style
         from specbench.pricing.figures import draw_crossover
 
@@ -248,15 +247,15 @@ def _screen(
     show = partial(to_text, width=console().width)
     first, *others = decisions.answer(decision).splitlines()
     yield first
+    of_one = next(iter(decision.costs.values()))
     if decision.is_told:
         yield from others
-        yield f"{source.title}; {next(iter(decision.costs.values())).source}"
+        yield f"{source.title}; {of_one.source}"
         yield show(decisions.decision_table(decision)).rstrip()
         yield from _flags(options, decision, source, measurement)
         return
-    (bound, *_) = (costs.bound for costs in decision.costs.values())
-    if first == decisions.MEASURE and bound:
-        yield from lines_to_measure(bound.kind.engine, source.pair, source.drafters[0])
+    if first == decisions.MEASURE and of_one.bound:
+        yield from lines_to_measure(of_one.bound.kind.engine, source.pair, source.drafters[0])
     yield from others
     yield show(decisions.break_even_table(decision)).rstrip()
     for drafter in decision.drafters:
@@ -269,10 +268,10 @@ def _of_texts(
     options: DecideOptions, drafters: list[DrafterKind], measurement: Measurement, run: Path | None
 ) -> Basis:
     """Price drafters by texts of the target: of a run, or new ones."""
-    from specbench.pricing.source import require_prompts
+    from specbench.pricing.source import require_prompts, source_of_texts
 
     if run is None:
-        plan = plan_of_target(measurement)
+        plan = price.plan_of_target(measurement)
         require_prompts((part.task.name, e.id) for part in plan.tasks for e in part.examples)
         if not Path(plan.pair.target).exists():
             note(
@@ -283,16 +282,15 @@ def _of_texts(
     from specbench.experiment.loader import Loader
     from specbench.pricing.passes import texts_of
     from specbench.pricing.scores import name_of, target_texts
-    from specbench.pricing.source import source_of_texts
     from specbench.runs.frames import CELL
 
     loader = Loader()
-    read = run_of_target(run or plan, measurement, loader, "decide")
+    read = price.run_of_target(run or plan, measurement, loader, "decide")
     chosen = measurement.task or (), measurement.limit
     records = target_texts(read.records(TRACED.union(CELL)), *chosen)
     require_prompts((name.task, name.prompt) for name in map(name_of, records))
     of_run = partial(texts_of, read, records=records)
-    scores = scored(read, of_run, drafters, measurement, loader)
+    scores = price.scored(read, of_run, drafters, measurement, loader)
     folder = measurement.output or read.folder
     return source_of_texts(scores, drafters, options.lengths, read, folder, loader)
 
@@ -328,15 +326,12 @@ def _of_rates(
         options.cached_prompt <= options.context_length,
         f"--cached-prompt {options.cached_prompt} is more than the prompt: give --context-length",
     )
+    answer = measurement.max_new_tokens or ANSWER
     return Basis(
         priced=[rounds_of_rates(r, d, options.lengths[-1]) for d, r in rates.items()],
         title=f"acceptance {accepted}" + (f" on {pair.name}" if pair else ""),
         pair=pair,
-        workload=Workload(
-            options.context_length,
-            measurement.max_new_tokens or ANSWER,
-            options.cached_prompt,
-        ),
+        workload=Workload(options.context_length, answer, options.cached_prompt),
         settings=measurement.part(Settings),
         folder=measurement.output or new_folder(f"decide-{pair.name if pair else 'rates'}"),
         loading=measurement.loading(),
@@ -361,9 +356,8 @@ def _costs(
     if options.machine:
         find_machine(options.machine)
         forms = measurement.quantization, measurement.dtype
-        place = Place(
-            options.machine, options.gpus, options.serving, [*options.weights], options.cache, forms
-        )
+        served = options.machine, options.gpus, options.serving, options.weights, options.cache
+        place = Place(*served, forms)
         return lambda source: costs_of_machine(place, source, batches, lengths)
     is_shown, temperature = not measurement.no_progress, measurement.temperature
 
@@ -385,12 +379,11 @@ def _flags(
     """Yield the flags that carry out the decision, of the engine that serves or of all."""
     from specbench.pricing.flags import engine_flags
 
-    best = decision.first_that_pays()
-    if best is None:
+    if (best := decision.first_that_pays()) is None:
         return
     bound = decision.costs[best.drafter].bound
-    engine = options.serving or (bound.kind.engine if bound else "")
-    engine = "" if options.flags_of == "all" else engine or "none"
+    engine = options.serving or (bound.kind.engine if bound else "none")
+    engine = "" if options.flags_of == "all" else engine
     yield from engine_flags(best.drafter, decision.schedule(best.drafter), source.pair, engine)
     prompts = measurement.part(Prompts).retyped()
     if source.pair is None or not (source.task or prompts):
@@ -398,12 +391,9 @@ def _flags(
     if not (measurement.task or measurement.prompts):
         is_task = source.task in task_names()
         prompts += ["--task", source.task] if is_task else ["--prompts", "FILE"]
-    run = [
-        *("specbench", "run", "--method", STRICT, "--drafter", str(best.drafter)),
-        *("--draft-length", str(best.length)),
-        *(measurement.part(Models).retyped() or ["--pair", source.pair.name]),
-        *prompts,
-        *source.settings.updated(batch_size=best.batch).retyped(),
-    ]
+    run = ["specbench", "run", "--method", STRICT, "--drafter", str(best.drafter)]
+    run += ["--draft-length", str(best.length)]
+    run += measurement.part(Models).retyped() or ["--pair", source.pair.name]
+    run += [*prompts, *source.settings.updated(batch_size=best.batch).retyped()]
     yield f"measure it at batch {best.batch} with:"
     yield f"  {shlex.join(run)}"

@@ -102,12 +102,9 @@ def _weights(grid: Floats, value: float) -> Floats:
 
 
 def read_costs(path: Path, engine: str | None = None) -> Costs:
-    """Read a table of costs, or the times of a folder of ``bench``.
+    """Read a table of costs, or the times of an engine in a folder of ``bench``.
 
-    Args:
-        path: A CSV file with ``COLUMNS``, of which ``repeat`` and ``draft_seconds`` may be
-            missing, or a folder that ``bench`` has written.
-        engine: The engine in a folder of ``bench``; None if it has only one.
+    ``repeat`` and ``draft_seconds`` may be missing from the ``COLUMNS`` of a CSV file.
     """
     if path.is_dir() and stored(path / TABLE).exists():
         samples = read_samples(path)

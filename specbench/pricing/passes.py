@@ -157,13 +157,8 @@ def score_by_task(
 ) -> dict[str, scores.Scores]:
     """Return the scores of texts by task, also under the modules that draft.
 
-    Args:
-        source: The models.
-        texts: Encodes the texts, given the pair.
-        drafters: What will be priced.
-        depths: The most drafts of a round, for modules that draft.
-        folder: The scores in it are not computed again.
-        show: Shows what is done now.
+    ``texts`` encodes them, given the pair; those whose scores are in the folder are not scored
+    again. ``depths`` are the most drafts of a round, for modules that draft.
     """
     show("reading the texts")
     encoded = [*texts(source.pair)]

@@ -162,12 +162,9 @@ def _record(line: bytes) -> Record | None:
 
 
 def is_scored(record: Record | None, size: int, depths: int = 0) -> bool:
-    """Return whether a record has possible numbers for each token of a text.
+    """Return whether a record, which may come from anyone, has possible numbers for each token.
 
-    Args:
-        record: The record, which may come from anyone; None if there is none.
-        size: Tokens of the text.
-        depths: Depths of a module that drafts, else 0.
+    The text has ``size`` tokens. A module that drafts has ``depths``, all others have 0.
     """
     for name in COLUMNS:
         try:

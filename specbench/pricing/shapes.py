@@ -189,9 +189,7 @@ def words_of(name: str) -> frozenset[str]:
 def nearest(name: str, table: Mapping[str, T]) -> T | None:
     """Return the entry with the most words of which all are in a name; None if there is none.
 
-    Args:
-        name: For example "Qwen3-32B-AWQ", or "NVIDIA GeForce RTX 5090 Laptop GPU".
-        table: The entries by one of their names.
+    Names are like "Qwen3-32B-AWQ", or "NVIDIA GeForce RTX 5090 Laptop GPU".
     """
     words = words_of(name)
     names = [(words_of(alias), key) for key, one in table.items() for alias in (key, *one.names)]
@@ -309,9 +307,7 @@ def _of_gguf(path: Path) -> ServedModel:
 def find_model(name: str, architecture: Mapping[str, Any] | None = None) -> ServedModel:
     """Return a model by a folder, a GGUF file, the table of well-known models, or the hub.
 
-    Args:
-        name: What the user typed.
-        architecture: Its configuration, if a pair describes it.
+    ``architecture`` is its configuration, if a pair describes it.
     """
     if architecture:
         return ServedModel(name, shape_of_config(architecture, name))

@@ -259,12 +259,7 @@ class RunTables(NamedTuple):
 
 
 def write_samples(folder: Path, into: Path | None = None) -> RunTables | None:
-    """Write the tables of a run's samples from its records; return them if any was decoded.
-
-    Args:
-        folder: The run.
-        into: Where to write them; None writes them into the run.
-    """
+    """Write the tables of a run's samples into it or a folder; return them if any was decoded."""
     same_prompts = prompts_of(folder)
     samples = sample_table(latest_records(folder), same_prompts)
     if not samples.rows:

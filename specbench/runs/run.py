@@ -122,9 +122,7 @@ class Run:
     def same_servers(self, name: str, elsewhere: Collection[str] = ()) -> list[str]:
         """Return the arms that differ from a server in their name alone, or also in their address.
 
-        Args:
-            name: The server's arm.
-            elsewhere: Arms that are equal servers at other addresses.
+        Arms ``elsewhere`` are equal servers at other addresses.
         """
         recorded = self.environment.servers
         facts = {
@@ -212,20 +210,18 @@ def run_folders(paths: Sequence[Path | str], *names: str) -> list[Path]:
     """
     if not paths:
         raise UsageError("no run was given: name at least one folder under results/")
-    runs = [folder for path in paths for folder in _runs_in(Path(path).resolve(), names)]
-    folders = list(dict.fromkeys(runs))
+    folders: dict[Path, None] = {}
+    for path in (Path(path).resolve() for path in paths):
+        runs = [path]
+        if not any(stored(path / name).exists() for name in names):
+            require_folders([path])
+            runs = sorted({file.parent for name in names for file in find_stored(path, name)})
+            if not runs:
+                raise UsageError(records.lacks(path, names[0]))
+        folders |= dict.fromkeys(runs)
     for folder in folders:
         require_plain(folder)
-    return folders
-
-
-def _runs_in(path: Path, names: Sequence[str]) -> Sequence[Path]:
-    if any(stored(path / name).exists() for name in names):
-        return (path,)
-    require_folders([path])
-    if runs := {file.parent for name in names for file in find_stored(path, name)}:
-        return sorted(runs)
-    raise UsageError(records.lacks(path, names[0]))
+    return [*folders]
 
 
 def is_benchmark(folder: Path) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -59,7 +60,12 @@ def missing_shards(folders: Iterable[Path]) -> Iterator[str]:
     for name, parts in by_name(folders).items():
         if not is_sharded(name):
             continue
-        slices = {folder: part for folder in parts if (part := _slice(folder)) is not None}
+        slices: dict[Path, slice] = {}
+        for folder in parts:
+            with suppress(UsageError):  # it may not say which shard it is
+                settings = read_run(folder, required=False).settings
+                if settings.shard is not None:
+                    slices[folder] = settings.shard_slice
         count = max((part.step for part in slices.values()), default=0)
         ended = [part for folder, part in slices.items() if not unfinished(folder)]
         done = {n for part in ended if count % part.step == 0 for n in range(count)[part]}
@@ -68,15 +74,6 @@ def missing_shards(folders: Iterable[Path]) -> Iterator[str]:
             numbers = f"{', '.join(first)} and {last}" if first else last
             shards, are = ("shards", "are") if first else ("shard", "is")
             yield f"{shards} {numbers} of {name} {are} missing or unfinished"
-
-
-def _slice(folder: Path) -> slice | None:
-    """Return the prompts of a folder's shard; None if it does not say which one it is."""
-    try:
-        settings = read_run(folder, required=False).settings
-    except UsageError:
-        return None
-    return settings.shard_slice if settings.shard is not None else None
 
 
 @dataclass(frozen=True)

@@ -106,10 +106,7 @@ def start_workers(
     client: Client | None = None,
     loader: Loader | None = None,
 ) -> AbstractContextManager[Pool]:
-    """Return a context of the workers: this process, or with ``--workers`` those of Ray.
-
-    This process sends requests to servers by ``client``, and loads pairs by ``loader``.
-    """
+    """Return a context of the workers: this process, or with ``--workers`` those of Ray."""
     if (workers := options.workers) is None:
         return nullcontext(Pool(Worker(loader, not progress.no_progress, client)))
     if find_spec("ray") is None:
@@ -221,10 +218,7 @@ def _show(store: Store, as_json: bool) -> None:
 def show_run(
     folder: Path, as_json: bool = False, further: bool = False, results: Results | None = None
 ) -> None:
-    """Print a run's verdicts and cells, and its folder; ``further`` adds the other metrics.
-
-    The results are read from the folder if they are not given.
-    """
+    """Print a run's verdicts and cells, and its folder; ``further`` adds the other metrics."""
     from specbench.analysis.results import Results
 
     printed: dict[str, Any] = {"results": str(folder)}

@@ -99,10 +99,7 @@ def console() -> Console:
 
 
 def print_table(*tables: Table, styles: Mapping[str, str] | None = None) -> None:
-    """Print tables at the width of the terminal, which shows the best numbers in bold.
-
-    A note that several tables share is printed once. ``styles`` are rich styles by word.
-    """
+    """Print tables at the width of the terminal, with styles by word, and the best in bold."""
     from specbench.analysis.tables.table import to_text
 
     terminal = console()
@@ -185,10 +182,7 @@ def show_warnings() -> None:
 
 
 def message(text: str) -> str:
-    """Return a message on one line, without access tokens and control characters.
-
-    Messages quote what files and servers contain.
-    """
+    """Return a message, which may quote files and servers, on one line without tokens."""
     return printable(mask_tokens(" ".join(text.split())))
 
 

@@ -164,10 +164,7 @@ def run_of_target(
     loader: Loader | None = None,
     command: str = "price",
 ) -> Run:
-    """Return a run with the target's texts, or let the target write those of a plan.
-
-    The folder of a plan has the name of the command, unless the user names it.
-    """
+    """Return a run with the target's texts, or let the target write those of a plan."""
     if isinstance(texts, Plan):
         say(texts, measurement.limit)
         workers = start_workers(measurement, texts.loading, measurement, loader=loader)

@@ -4,8 +4,7 @@ A text of T tokens takes R expected rounds (``pricing.rounds``), and a round of 
 seconds (``pricing.costs``). Speculation with N drafts is then faster by ``(T s(0)) / (R(N) s(N))``,
 where s(0) is a pass without drafts. The interval covers the choice of prompts and, for costs that
 were measured repeatedly, the noise of the mean of their repeats; that of what is computed from a
-machine's figures is the bound of ``pricing.bounds``. The settings of engines for each
-drafter are methods of its class in ``decoding.drafters``.
+machine's figures is the bound of ``pricing.bounds``.
 """
 
 from __future__ import annotations
@@ -203,11 +202,9 @@ def decide(
                 value = nan
             elif bound:
                 ends = value / bound.factor, value * bound.factor
-            speedup = (
-                Interval(value, *ends, n)
-                if isnan(value) or bound or is_exact
-                else _speedup(tokens_per_round, plain, seconds, n)
-            )
+            speedup = Interval(value, *ends, n)
+            if not (isnan(value) or bound or is_exact):
+                speedup = _speedup(tokens_per_round, plain, seconds, n)
             tokens = estimate(tokens_per_round, n)
             settings.append(
                 PricedSetting(

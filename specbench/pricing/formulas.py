@@ -92,10 +92,7 @@ def round_seconds(
     context: float,
     shared: float = 0.0,
 ) -> tuple[float, float]:
-    """Return the seconds of a round with N drafts, and those of them that drafting takes.
-
-    Without drafting it is a pass over one token of each text.
-    """
+    """Return the seconds of a round with N drafts, and those of them that drafting takes."""
     machine, engine = server.machine, server.engine
     target_pass = pass_seconds(server, target, batch, drafts + 1, context, shared)
     target_pass += engine.fixed

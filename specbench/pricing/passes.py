@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -92,7 +92,14 @@ def texts_of(
 ) -> Iterator[scores.ScoredText]:
     """Yield the texts of a run's records, with their prompts as the run encoded them."""
     for cell in scores.cells_of(records):
-        examples = examples_of(run, cell[0].task)
+        task = cell[0].task
+        if stored(run.folder / EXAMPLES).is_file():
+            examples = run.examples[task]
+        else:  # of a bundled task
+            described, settings = run.tasks[task], run.settings
+            definition = local_task(task, described.data.get("shots"))
+            chosen = definition.of_shard(settings.shard_slice, described.examples, settings.seed)
+            examples = {example.id: example for example in chosen}
         for record in cell:
             earlier = [
                 str(r.text)
@@ -101,7 +108,11 @@ def texts_of(
                 and (r.turn or 1) < (record.turn or 1)
             ]
             prompt = recorded_prompt(run, pair, examples[record.sample_id], record, earlier)
-            yield scores.ScoredText(scores.name_of(record), prompt, output_of(record, pair))
+            tokens = [*(record.token_ids or ())]
+            if record.stopped_by == "eos" and pair.eos_ids:
+                usual = pair.tokenizer.eos_token_id
+                tokens.append(usual if usual in pair.eos_ids else min(pair.eos_ids))
+            yield scores.ScoredText(scores.name_of(record), prompt, tokens)
 
 
 def recorded_prompt(
@@ -126,25 +137,6 @@ def recorded_prompt(
         counts = f"{len(ids)} tokens now and had {record.prompt_tokens}"
         raise UsageError(f"the prompt of {record.sample_id} has {counts}: run again")
     return ids
-
-
-def examples_of(run: Run, task: str) -> Mapping[str, Example]:
-    """Return a run's examples of a task by id: its own, or those of a bundled task."""
-    if stored(run.folder / EXAMPLES).is_file():
-        return run.examples[task]
-    described = run.tasks[task]
-    settings, definition = run.settings, local_task(task, described.data.get("shots"))
-    examples = definition.of_shard(settings.shard_slice, described.examples, settings.seed)
-    return {example.id: example for example in examples}
-
-
-def output_of(record: SampleRecord, pair: LoadedPair | Reader) -> list[int]:
-    """Return the tokens of a record's text, with the end token if there was one."""
-    tokens = list(record.token_ids or ())
-    if record.stopped_by != "eos" or not pair.eos_ids:
-        return tokens
-    usual = pair.tokenizer.eos_token_id
-    return [*tokens, usual if usual in pair.eos_ids else min(pair.eos_ids)]
 
 
 def score_by_task(
@@ -179,10 +171,7 @@ def score_texts(
     folder: Path,
     show: Callable[[str], object],
 ) -> dict[str, scores.Scores]:
-    """Score texts, except those whose scores are in the folder; return the scores by task.
-
-    ``show`` is called with what is done now.
-    """
+    """Score texts unless the folder has their scores; return the scores by task."""
     conditions = source.conditions
     with clear_errors(folder):
         make_folder(folder)

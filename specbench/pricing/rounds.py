@@ -55,10 +55,7 @@ class PricedRounds:
 
 
 def rates_of(text: str, longest: int) -> list[float]:
-    """Return the rate of each position, given that the drafts before it are accepted.
-
-    A single rate holds for every position of the ``longest`` round.
-    """
+    """Return the rate of each position, given that drafts before it are accepted; or one of all."""
     try:
         rates = [float(rate) for rate in text.split(",")]
     except ValueError:

@@ -187,10 +187,7 @@ def words_of(name: str) -> frozenset[str]:
 
 
 def nearest(name: str, table: Mapping[str, T]) -> T | None:
-    """Return the entry with the most words of which all are in a name; None if there is none.
-
-    Names are like "Qwen3-32B-AWQ", or "NVIDIA GeForce RTX 5090 Laptop GPU".
-    """
+    """Return the entry with the most words of which all are in a name; None if there is none."""
     words = words_of(name)
     names = [(words_of(alias), key) for key, one in table.items() for alias in (key, *one.names)]
     matching = [(len(of_alias), key) for of_alias, key in names if of_alias <= words]
@@ -305,10 +302,7 @@ def _of_gguf(path: Path) -> ServedModel:
 
 
 def find_model(name: str, architecture: Mapping[str, Any] | None = None) -> ServedModel:
-    """Return a model by a folder, a GGUF file, the table of well-known models, or the hub.
-
-    ``architecture`` is its configuration, if a pair describes it.
-    """
+    """Return a model by its ``architecture``, a folder, a GGUF file, a known name, or the hub."""
     if architecture:
         return ServedModel(name, shape_of_config(architecture, name))
     path = Path(name)

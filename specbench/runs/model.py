@@ -37,10 +37,7 @@ PlaceIndex = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 
 
 class RecordedRounds(BaseModel):
-    """The rounds of a text: lists with one entry per round, see ``decoding.records.RoundRecord``.
-
-    Older runs lack some of them.
-    """
+    """The rounds of a text, one entry each; older runs lack some, see ``RoundRecord``."""
 
     model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
 

@@ -223,10 +223,7 @@ _ExampleLine = create_model("_ExampleLine", __base__=StrictModel, task=(str, ...
 
 
 def prompts_of(*folders: Path) -> dict[tuple[str, str], str]:
-    """Return the first example with the same prompt, by task and id of those that repeat one.
-
-    Several folders are the shards of one run.
-    """
+    """Return the first example with the same prompt by task and id, over the shards of a run."""
     tasks: dict[str, dict[str, Example]] = {}
     for folder in folders:
         with suppress(UsageError):  # an older run has none, and `verify` names a damaged file
@@ -289,10 +286,7 @@ def sample_table(
 
 
 def _row(record: SampleRecord) -> dict[str, Any]:
-    """Return a row of ``samples.csv``; metrics other than quality have their own columns.
-
-    A score never replaces a column, whatever its name is.
-    """
+    """Return a row of ``samples.csv``, in which no further metric replaces a column."""
     scores = {n: s for n, s in (record.scores or {}).items() if n != record.quality_metric}
     row = scores | record.present()
     if record.bleu_terms:

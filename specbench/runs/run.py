@@ -120,10 +120,7 @@ class Run:
         return {server.name: server for server in self.config.servers}
 
     def same_servers(self, name: str, elsewhere: Collection[str] = ()) -> list[str]:
-        """Return the arms that differ from a server in their name alone, or also in their address.
-
-        Arms ``elsewhere`` are equal servers at other addresses.
-        """
+        """Return the arms that are the same server as one, also at addresses ``elsewhere``."""
         recorded = self.environment.servers
         facts = {
             arm: {**server.plain(), **recorded.get(arm, {})} for arm, server in self.servers.items()
@@ -156,10 +153,7 @@ class Run:
         return records.read_examples(self.folder)
 
     def records(self, needed: Collection[str] = ()) -> list[SampleRecord]:
-        """Return one record per sample in the order of the plan, see ``records.latest_records``.
-
-        Those of examples that repeat a prompt have its first example as ``same_prompt_as``.
-        """
+        """Return one record per sample, in the plan's order, with its ``same_prompt_as``."""
         samples = records.latest_records(self.folder, needed)
         first = records.prompts_of(self.folder)
         for record in samples:
@@ -248,10 +242,7 @@ def require_in_runs(column: str, values: Iterable[object], present: Sequence[str
 
 
 def require_cells(folders: Iterable[Path], chosen: Mapping[str, Collection[object]]) -> None:
-    """Refuse values that no cell of the runs has in these columns, before any table is read.
-
-    The tables are left to decide if a run does not say which cells it has.
-    """
+    """Refuse values that no cell has in these columns, if the runs say which cells they have."""
     cells: list[dict[str, Any]] = []
     for folder in folders:
         tasks = read_run(folder, required=False).tasks

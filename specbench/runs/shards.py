@@ -85,8 +85,15 @@ class ShardedRun(Run):
     @cached_property
     def environment(self) -> Environment:
         """The environment of the first shard, with the greedy texts of all."""
-        cells = [cell for run in self.shards for cell in run.environment.greedy_texts]
-        return self.shards[0].environment.model_copy(update={"greedy_texts": _added(cells)})
+        sums: dict[tuple[str, ...], GreedyFacts] = {}
+        for cell in (cell for run in self.shards for cell in run.environment.greedy_texts):
+            key = cell.task, cell.method, cell.alone
+            if before := sums.get(key):
+                added = {name: getattr(before, name) + getattr(cell, name) for name in _SUMS}
+                cell = cell.model_copy(update=added)
+            sums[key] = cell
+        update = {"greedy_texts": [*sums.values()]}
+        return self.shards[0].environment.model_copy(update=update)
 
 
 def whole_run(runs: Sequence[Run]) -> Run:
@@ -111,15 +118,3 @@ def whole_run(runs: Sequence[Run]) -> Run:
     planned = sum(run.config.samples_planned or 0 for run in runs)
     changes = {"tasks": [*tasks.values()], "progress": progress, "samples_planned": planned}
     return ShardedRun(first.folder, first.config.model_copy(update=changes), first.trust, runs)
-
-
-def _added(greedy: Iterable[GreedyFacts]) -> list[GreedyFacts]:
-    """Add up the greedy texts of each method."""
-    sums: dict[tuple[str, ...], GreedyFacts] = {}
-    for cell in greedy:
-        key = cell.task, cell.method, cell.alone
-        if before := sums.get(key):
-            added = {name: getattr(before, name) + getattr(cell, name) for name in _SUMS}
-            cell = cell.model_copy(update=added)
-        sums[key] = cell
-    return list(sums.values())

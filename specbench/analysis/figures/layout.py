@@ -37,10 +37,7 @@ _COVERED = 1e6  # cost of covering a marker or a label; a point on a line costs 
 def task_panels(
     table: pd.DataFrame, height: float, names: Sequence[str] = SETTING, **shared: Any
 ) -> tuple[Figure, np.ndarray, list[tuple[Axes, pd.DataFrame]]]:
-    """Make a titled panel per task (columns) and setting (rows).
-
-    Returns the figure, its axes [settings, tasks], and each panel with its rows of the table.
-    """
+    """Make a titled panel per task and setting; return figure, axes, and panels with their rows."""
     settings, tasks = blocks(table, names), distinct(table, "task")
     figure, grid = panels(len(settings), len(tasks), height, **shared)
     panels_drawn = []
@@ -73,10 +70,7 @@ def title(shown: str, setting: str, of: str = "") -> str:
 
 
 def data(table: pd.DataFrame, *more: str, **drawn: str) -> pd.DataFrame:
-    """Return a figure's data table: the columns ``CELL``, ``more``, and those ``drawn``.
-
-    ``drawn`` maps a new name to a column with an optional scale; its interval is included.
-    """
+    """Return the columns ``CELL``, ``more``, and, by new names, ``drawn`` ones with intervals."""
     columns = {
         name + end: column
         for name, expression in drawn.items()
@@ -107,10 +101,7 @@ def cell_names(cells: pd.DataFrame) -> list[str]:
 
 
 def timed_together(cells: pd.DataFrame, time: str) -> pd.DataFrame:
-    """Return cells without the ``time`` of those added to a run later; log which these are.
-
-    Also log if times have no interval (``analysis.statistics.summary.without_shared_times``).
-    """
+    """Return cells without the ``time`` of those added later; log these, and missing intervals."""
     if ((cells["batch_size"] > 1) & cells[f"{time}_low"].isna()).any():
         log.warning("times of texts that were decoded together are drawn without an interval")
     first = cells["session"] == cells.groupby("run_id")["session"].transform("min")

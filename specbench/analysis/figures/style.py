@@ -163,10 +163,7 @@ def look(method: str) -> Look:
 
 @contextmanager
 def page(style: str, width: float | None = None) -> Iterator[None]:
-    """Use one of ``STYLES`` inside the context, with a width in inches of the user's.
-
-    The default is ``paper``, as wide as its columns need.
-    """
+    """Use one of ``STYLES`` inside the context, with a width in inches of the user's."""
     before = _page.set(PAGES[style]._replace(width=width))
     try:
         yield
@@ -274,10 +271,7 @@ def method_points(
 
 
 def values(table: pd.DataFrame, expression: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return values, lower and upper ends, each [n], of a column with an optional scale.
-
-    The ends are NaN without an interval.
-    """
+    """Return values and ends [n], NaN without interval, of a column with an optional scale."""
     scale, _, name = expression.rpartition("*")
     blank = pd.Series(np.nan, index=table.index)
     value, low, high = (
@@ -297,10 +291,7 @@ def ordered(methods: Sequence[str]) -> list[str]:
 
 
 def save(drawing: Drawing, folder: Path, name: str) -> list[Path]:
-    """Write a figure as ``name.png``, ``.svg`` and ``.pdf``, and its data as ``name.csv``.
-
-    Each file is written atomically; the same drawing gives the same bytes.
-    """
+    """Write a figure as ``name.png``, ``.svg`` and ``.pdf``, and its data as ``name.csv``."""
     contents = {kind: rendered(drawing.figure, kind) for kind in _CANVASES}
     contents["csv"] = to_csv(drawing.data, "%.6g").encode()
     with clear_errors(folder):

@@ -232,10 +232,7 @@ def _without_folders(text: str) -> str:
 
 
 def report_cells(results: Results) -> pd.DataFrame:
-    """Return the frame of cells with differences from plain SD, and ``setting``.
-
-    The setting is that shared by the cells of one table.
-    """
+    """Return the cells with differences from plain SD, and the ``setting`` of each table."""
     cells = results.cells
     with suppress(UsageError):  # a run may lack its samples
         cells = results.cells_beside_sd(_COMPARED)

@@ -71,10 +71,7 @@ def static_weight(frame: pd.DataFrame) -> pd.Series:
 
 
 def front_of(settings: Sequence[Setting], family: Sequence[str] = STATIC_FAMILY) -> list[Setting]:
-    """Return the points of a front, lossless ones first; raise if none has a quality.
-
-    The quality of the lossless ones is that of ``with_pooled_target``.
-    """
+    """Return the points of a front with a pooled target, lossless ones first."""
     points = [setting for setting in settings if setting.method in family]
     if points and not any(point.has_quality for point in points):
         raise UsageError(f"{points[0].cell['task']} has no quality, so it has no front.")
@@ -83,10 +80,7 @@ def front_of(settings: Sequence[Setting], family: Sequence[str] = STATIC_FAMILY)
 
 
 def hull(gain: Floats, quality: Floats) -> NDArray[np.intp]:
-    """Return the corners of the upper concave hull of points as indices, by rising gain.
-
-    The first corner is the point of highest quality: points of less gain are dominated by it.
-    """
+    """Return the corners of the upper concave hull as indices, by gain, from the best quality."""
     defined = np.flatnonzero(~(np.isnan(gain) | np.isnan(quality)))
     corners: list[np.intp] = []
     for point in defined[np.lexsort((quality[defined], gain[defined]))]:

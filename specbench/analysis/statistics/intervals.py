@@ -71,10 +71,7 @@ def bootstrap(sums: Floats) -> Floats:
 
 
 def estimate(values: Floats, n: int, *, log: bool = False) -> Interval:
-    """Return the interval of a statistic over n clusters from its values [1 + RESAMPLES].
-
-    NaN among the resamples is ignored; see ``limits`` for ``log``.
-    """
+    """Return the interval over n clusters of values [1 + RESAMPLES]; see ``limits`` for ``log``."""
     value, resampled = values[0], values[1:][~np.isnan(values[1:])]
     if n < FEWEST or not len(resampled):
         return Interval(float(value), float("nan"), float("nan"), n)
@@ -109,10 +106,7 @@ def limits(
 
 
 def estimate_of_heads(values: Floats, n: int, *, log: bool = False) -> Interval:
-    """Return the interval of a statistic of one head, or of its mean over heads of one recipe.
-
-    ``values`` are [1 + RESAMPLES, heads]; see ``estimate`` and ``mean_over_seeds``.
-    """
+    """Return the interval of values [1 + RESAMPLES, heads]: of one head, or a mean over seeds."""
     single = values.shape[1] == 1
     return estimate(values[:, 0], n, log=log) if single else mean_over_seeds(values, n)
 

@@ -99,10 +99,7 @@ def repeats_of(samples: pd.DataFrame) -> pd.DataFrame:
 
 
 def with_forced(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table in which `synthetic` has the name of the method that it computes.
-
-    Its rates are in the column ``forced_acceptance``, which is blank elsewhere.
-    """
+    """Return a table with `synthetic` named by what it computes, and ``forced_acceptance``."""
     rows = rows_of(table)
     for row in rows:
         values = from_columns(row)
@@ -114,10 +111,7 @@ def with_forced(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def bench_tables(measured: Measured) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return a row per system and batch size, and the ratios between systems.
-
-    The first has columns in seconds, bytes and tokens; ratios have intervals, paired by repeat.
-    """
+    """Return a row per system and batch size, and ratios of systems, paired by repeat."""
     units = measured.repeats.assign(sample_id=measured.repeats["repeat"])  # of time
     groups = units.groupby(list(SYSTEM), dropna=False, sort=False)
     repeats = {_key(group.iloc[0].to_dict()): group for _, group in groups}

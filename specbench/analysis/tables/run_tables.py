@@ -128,10 +128,7 @@ def _sessions(cells: pd.DataFrame) -> list[str]:
 
 
 def transfer_data(summary: pd.DataFrame) -> pd.DataFrame:
-    """Return the transfer matrix: one row per head, task and metric, columns ``TRANSFER``.
-
-    ``trained_on`` is the training task of a head, or ``sd`` without a head.
-    """
+    """Return a row per head (``trained_on``, ``sd`` without one), task and metric: ``TRANSFER``."""
     rows = summary[summary["method"].isin([LEARNED, STRICT])]
     rows = rows[rows["metric"].isin([ACCEPTANCE, QUALITY])]
     heads = rows.loc[rows["method"] == LEARNED, "head"]

@@ -210,10 +210,7 @@ def to_latex(*tables: Table) -> str:
 
 
 def to_csv(rows: pd.DataFrame, form: str | Callable[[float], str] | None = None) -> str:
-    """Return rows as CSV; ``form`` formats its numbers.
-
-    A text that a spreadsheet would compute as a formula gets an apostrophe in front.
-    """
+    """Return rows as CSV, in which no text is a spreadsheet's formula; ``form`` is of numbers."""
     texts = {
         name: [_inert(value) for value in rows[name]]
         for name in rows.select_dtypes(exclude="number")

@@ -135,10 +135,7 @@ def comparison_tables(rows: pd.DataFrame, kinds: Collection[str] = (OWN, *ATS)) 
 
 
 def verdict_tables(rows: pd.DataFrame) -> Iterator[Table]:
-    """Yield a table per task of each run: what is shown of every method, and how precisely.
-
-    ``rows`` has the columns ``comparison.COMPARISON``, with comparisons at equal acceptance.
-    """
+    """Yield a table per task of each run: what is shown of every method, and how precisely."""
     several = [name for name in ("run_id", "engine", "batch_size") if rows[name].nunique() > 1]
     for _, group in rows.groupby(_KEYS, sort=False, dropna=False):
         listed = group[group["at"].isin([OWN, "acceptance"]) & (group["points"] == 1)]

@@ -54,10 +54,7 @@ UNKNOWN = Clause(MISSING, "")
 
 
 def word(row: Row) -> str:
-    """Return a verdict on a row with a baseline in a few words; empty without a baseline.
-
-    ``margin`` and ``loss`` are of rows with a margin, ``again`` of a server that is the baseline's.
-    """
+    """Return a verdict on a row with a baseline in a few words; empty without a baseline."""
     if not isinstance(row["against"], str):
         return ""
     if row["n"] < FEWEST:

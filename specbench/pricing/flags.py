@@ -62,7 +62,7 @@ def engine_flags(
 
 
 def vllm_flags(drafter: DrafterKind, schedule: Schedule, draft: str) -> list[str] | None:
-    """Return vLLM's flags for drafts that depend on the batch size; None if it lacks the drafter."""
+    """Return vLLM's flags for drafts by batch size; None if it lacks the drafter."""
     settings = drafter.vllm(max(length for *_, length in schedule), draft)
     if settings is None:
         return None

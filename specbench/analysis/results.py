@@ -18,7 +18,7 @@ import pandas as pd
 from specbench.analysis.figures import HEADS, STYLES, load_figure, source_of
 from specbench.analysis.statistics.estimates import OF_TEXTS
 from specbench.analysis.statistics.positions import acceptance_by_position
-from specbench.analysis.statistics.summary import cells_of, summarise, with_differences
+from specbench.analysis.statistics.summary import cells_of, less_than_sd, summarise
 from specbench.analysis.tables.run_tables import figure_tables, text_tables
 from specbench.analysis.tables.table import Column, Table
 from specbench.analysis.tables.verdict_tables import comparison_tables, verdict_tables
@@ -29,6 +29,7 @@ from specbench.analysis.verdicts.slower import slower_methods
 from specbench.errors import UsageError, unknown
 from specbench.runs.columns import TIMED
 from specbench.runs.frames import (
+    CELL,
     Selection,
     first_decodes,
     folder_names,
@@ -178,7 +179,8 @@ class Results:
 
     def cells_beside_sd(self, names: Collection[str] = OF_TEXTS) -> pd.DataFrame:
         """Return the cells with their differences from plain SD in figures of texts."""
-        return with_differences(self.cells, first_decodes(self.samples_of_all_methods), names)
+        samples = first_decodes(self.samples_of_all_methods)
+        return self.cells.merge(less_than_sd(samples, names), on=list(CELL), how="left")
 
     @cached_property
     def comparison(self) -> pd.DataFrame:

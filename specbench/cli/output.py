@@ -8,7 +8,6 @@ import json
 import logging
 import os
 import sys
-import textwrap
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -140,18 +139,6 @@ def print_findings(
     print_table(*tables, styles=STYLES)
     for line in filter(None, after):
         print(printable(line))
-
-
-def print_verdicts(verdicts: pd.DataFrame, form: str = TEXT) -> None:
-    """Print the verdicts on each task's methods: a list in Markdown, comments in LaTeX."""
-    from specbench.analysis.verdicts.compare import by_task
-
-    for heading, sentences in by_task(verdicts).items():
-        print(printable(f"% {heading}" if form == LATEX else heading))
-        for sentence in map(printable, sentences):
-            wrapped = textwrap.fill(sentence, console().width, subsequent_indent="  ")
-            print({MARKDOWN: f"- {sentence}", LATEX: f"% {sentence}"}.get(form, wrapped))
-        print()
 
 
 class _Notes(logging.Handler):

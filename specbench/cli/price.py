@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from specbench.engine.pair import LoadedPair
     from specbench.experiment.loader import Loader
     from specbench.pricing.scores import ScoredText, Scores
-    from specbench.runs.model import SampleRecord
     from specbench.runs.run import Run
 
 RULES = ("sd", "match", "block")  # that accept drawn drafts differently
@@ -110,7 +109,13 @@ def price(
 
     import pandas as pd
 
-    from specbench.pricing.tables import price_table, priced_rows
+    from specbench.pricing.checks import compare, deviations
+    from specbench.pricing.tables import (
+        comparison_table,
+        deviation_table,
+        price_table,
+        priced_rows,
+    )
 
     by, doubts = options.by or "", list[str]()
     rows: list[pd.DataFrame] = []
@@ -120,37 +125,21 @@ def price(
         priced = priced_rows(scores, drafters, policies, options.draft_length, by)
         rows.append(priced.assign(task=task))
         tables.append(price_table(priced, setting, by))
-        cells = [cell for cell in recorded if cell[0].task == task]
-        compared, of_task = _doubts(task, setting, scores, cells)
-        tables += compared
-        doubts += of_task
+        compared = [compare(scores, cell) for cell in recorded if cell[0].task == task]
+        if compared:
+            tables.append(comparison_table(compared, f"Recorded rounds: {setting}"))
+        if off := [deviation for deviation in deviations(scores) if deviation.is_sure]:
+            tables.append(deviation_table(off, f"Zero for texts of the target: {setting}"))
+            doubts.append(f"the texts of {task} are not drawn from the target at these settings")
+        doubts += [
+            f"{comparison.label} on {task} has other rounds than its price, so its drafts depend "
+            "on more than the text before, or its rule is not lossless"
+            for comparison in compared
+            if comparison.is_sure
+        ]
     print_as(options.form, pd.concat(rows, ignore_index=True), lambda: tables)
     if doubts:
         raise RunError(f"{'; '.join(doubts)}: see the page price")
-
-
-def _doubts(
-    task: str, setting: str, scores: Scores, recorded: list[list[SampleRecord]]
-) -> tuple[list[Table], list[str]]:
-    """Compare recorded cells with their price, and texts with the target; return what is off."""
-    from specbench.pricing.checks import compare, deviations
-    from specbench.pricing.tables import comparison_table, deviation_table
-
-    tables: list[Table] = []
-    doubts: list[str] = []
-    compared = [compare(scores, cell) for cell in recorded]
-    if compared:
-        tables.append(comparison_table(compared, f"Recorded rounds: {setting}"))
-    if off := [deviation for deviation in deviations(scores) if deviation.is_sure]:
-        tables.append(deviation_table(off, f"Zero for texts of the target: {setting}"))
-        doubts.append(f"the texts of {task} are not drawn from the target at these settings")
-    doubts += [
-        f"{comparison.label} on {task} has other rounds than its price, so its drafts depend "
-        "on more than the text before, or its rule is not lossless"
-        for comparison in compared
-        if comparison.is_sure
-    ]
-    return tables, doubts
 
 
 def plan_of_target(measurement: Measurement) -> Plan:

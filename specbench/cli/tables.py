@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,9 +12,19 @@ from specbench.cli import gate
 from specbench.cli.finished import SPLITS, Rows, Runs, given_or_newest
 from specbench.cli.generate import grouped
 from specbench.cli.options import TableFormat
-from specbench.cli.output import CSV, JSON, TEXT, note, print_as, print_json, print_verdicts
+from specbench.cli.output import (
+    CSV,
+    JSON,
+    LATEX,
+    MARKDOWN,
+    TEXT,
+    console,
+    note,
+    print_as,
+    print_json,
+)
 from specbench.config import option
-from specbench.errors import UsageError, require, unknown
+from specbench.errors import UsageError, printable, require, unknown
 from specbench.files import shown_path
 from specbench.runs.records import RECORDS, SUMMARY, TABLE
 from specbench.runs.run import (
@@ -284,10 +295,19 @@ def _compare_against(
 
 
 def _print_sentences(judged: pd.DataFrame, options: CompareOptions) -> None:
-    """Print the verdicts below the tables, if they are wanted."""
-    if options.sentences and options.form not in (CSV, JSON):
+    """Print the verdicts on each task's methods below the tables, if they are wanted."""
+    from specbench.analysis.verdicts.compare import by_task
+
+    if not options.sentences or options.form in (CSV, JSON):
+        return
+    print()
+    for heading, sentences in by_task(judged).items():
+        print(printable(f"% {heading}" if options.form == LATEX else heading))
+        for sentence in map(printable, sentences):
+            wrapped = textwrap.fill(sentence, console().width, subsequent_indent="  ")
+            marked = {MARKDOWN: f"- {sentence}", LATEX: f"% {sentence}"}
+            print(marked.get(options.form, wrapped))
         print()
-        print_verdicts(judged, options.form)
 
 
 def _compare_runs(

@@ -28,7 +28,6 @@ from specbench.analysis.results import Results
 from specbench.analysis.statistics.blocks import by_time_unit, has_comparable_times
 from specbench.analysis.statistics.front import (
     STATIC_FAMILY,
-    below_coin,
     front_band,
     front_of,
     gaps_from_coin,
@@ -146,10 +145,9 @@ def _column(
 ) -> Iterator[_Panel]:
     """Draw the panels of a task that have points; they share the quality axis."""
     first, samples = None, _samples(rows, results)
-    coin = any(
-        below_coin(gaps_from_coin(front_of(settings_of(samples_of_run))))
-        for _, samples_of_run in samples.groupby("run_id")
-    )
+    runs = (front_of(settings_of(rows_of_run)) for _, rows_of_run in samples.groupby("run_id"))
+    coins = [gaps_from_coin(front).values() for front in runs]
+    coin = any(gaps and all(gap.above.high < 0 for gap in gaps) for gaps in coins)
     for axes, cost in zip(column, costs, strict=True):
         cells = rows.dropna(subset=cost.column)
         if cells.empty:

@@ -11,7 +11,7 @@ All functions of fronts accept leading axes: one front per bootstrap resample.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -256,11 +256,6 @@ def gaps_from_coin(points: Sequence[Setting]) -> dict[str, Gap]:
     coin = [sd[0], draft[0]]
     between = [point for point in static if point is not draft[0]]
     return {point.point: gap_between([point], coin, "acceptance") for point in between}
-
-
-def below_coin(gaps: Mapping[str, Gap]) -> bool:
-    """Return whether every static weight lies below the coin (``gaps_from_coin``)."""
-    return bool(gaps) and all(gap.above.high < 0 for gap in gaps.values())
 
 
 def front_band(

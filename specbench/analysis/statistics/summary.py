@@ -256,13 +256,6 @@ def cells_of(summary: pd.DataFrame) -> pd.DataFrame:
     return cells.join(pd.DataFrame(columns, index=cells.index)).reset_index(drop=True)
 
 
-def with_differences(
-    cells: pd.DataFrame, samples: pd.DataFrame, names: Collection[str] = OF_TEXTS
-) -> pd.DataFrame:
-    """Add the differences of cells from plain SD in figures of texts, as ``<figure>_less``."""
-    return cells.merge(less_than_sd(samples, names), on=list(CELL), how="left")
-
-
 def without_shared_times(summary: pd.DataFrame) -> pd.DataFrame:
     """Return a summary without intervals over prompts of times of texts decoded together.
 

@@ -153,7 +153,16 @@ def main_table(
     means = _means_over_seeds(sections, contest)
     verdicts = _verdicts(comparison) if comparison is not None and len(comparison) else ()
     judged = pd.DataFrame(verdicts, columns=[*sections]).astype({"cell": "Int64"})
-    table = _in_order(pd.concat([sections, *means, judged], ignore_index=True))
+    table = pd.concat([sections, *means, judged], ignore_index=True)
+    # By section, method in the order of the registry, and parameters; the sort is stable.
+    rank = {name: index for index, name in enumerate(METHODS)}
+    keys = ["weight", "lenience", "rule", "alpha"]
+    ranked = table[keys].assign(
+        section=table.groupby(SECTION, sort=False, dropna=False).ngroup(),
+        method=table["method"].map(rank).fillna(len(rank)),
+    )
+    order = ranked.sort_values(["section", "method", *keys], kind="stable").index
+    table = table.loc[order].reset_index(drop=True)
     labels = pd.Series("", index=table.index)
     for _, section in table.groupby(SECTION, sort=False, dropna=False):  # with short names of heads
         cell = section.groupby(["task", *METHOD], sort=False, dropna=False).ngroup()
@@ -259,18 +268,6 @@ def _verdicts(comparison: pd.DataFrame) -> Iterator[dict[str, Any]]:
                 yield row | facts | dict(zip(_SCALED, scaled, strict=True)) | {"least": least}
 
 
-def _in_order(rows: pd.DataFrame) -> pd.DataFrame:
-    """Sort rows by section, method (in registry order) and parameters; the sort is stable."""
-    rank = {name: index for index, name in enumerate(METHODS)}
-    keys = ["weight", "lenience", "rule", "alpha"]
-    ranked = rows[keys].assign(
-        section=rows.groupby(SECTION, sort=False, dropna=False).ngroup(),
-        method=rows["method"].map(rank).fillna(len(rank)),
-    )
-    order = ranked.sort_values(["section", "method", *keys], kind="stable").index
-    return rows.loc[order].reset_index(drop=True)
-
-
 def _best(table: pd.DataFrame, contest: Contest) -> pd.Series:
     """Return which values are the best of their column or not significantly different."""
     marked = _highest(table, table["figure"] == QUALITY, contest)
@@ -357,7 +354,7 @@ def _fields(
     if not cells["value"].notna().any():
         return
     form = "z.2f" if metric.startswith(_TWO_DECIMALS) else "z.1f"
-    name = _HEADINGS.get(figure) or shown(figure).narrowest
+    name = _HEADINGS.get(figure) or shown(figure).abbreviation or shown(figure).narrow
     if figure == QUALITY:
         name = quality_heading(metric) or QUALITY
     form = f"+{form}" if figure in (QUALITY_LESS, ABOVE) else form

@@ -57,7 +57,16 @@ def figure_tables(cells: pd.DataFrame, *, intervals: bool = False) -> Iterator[T
     for title, rows in _by_setting(cells):
         notes = [*without_speedup(rows), *([COUNTED] if rows["acceptance_length"].any() else [])]
         if rows["seconds_per_sample"].any():
-            notes += [PREFILL, *_sessions(rows)]
+            notes.append(PREFILL)
+        groups = [", ".join(of["label"].unique()) for _, of in rows.groupby("session")]
+        if rows["seconds_per_sample"].any() and len(groups) > 1:  # not all were timed together
+            # Its baseline was timed with each group that has a speed-up.
+            has_speedup = rows.groupby("session")[SPEEDUP].any().all()
+            between = ", and tokens/s / AR's between groups: autoregressive was timed in each"
+            notes.append(
+                f"Timed together: {'; '.join(groups)}. Compare tokens/s only within such a group"
+                f"{between if has_speedup else ''}."
+            )
         yield _table(title, rows, _FIGURES, notes, intervals)
 
 
@@ -112,19 +121,6 @@ def _table(
         compared |= less.name in cells and bool(cells[less.name].notna().any())
     paired = [LESS, POOLED] if compared else []
     return drop_empty(Table.of(rows_of(cells), fields, title, [*notes, *paired], stub))
-
-
-def _sessions(cells: pd.DataFrame) -> list[str]:
-    """Return a note on which cells were timed together, if not all were."""
-    sessions = [", ".join(rows["label"].unique()) for _, rows in cells.groupby("session")]
-    if len(sessions) == 1:
-        return []
-    has_speedup = cells.groupby("session")[SPEEDUP].any()  # its baseline was timed with it
-    between = ", and tokens/s / AR's between groups: autoregressive was timed in each"
-    return [
-        f"Timed together: {'; '.join(sessions)}. Compare tokens/s only within such a group"
-        f"{between if has_speedup.all() else ''}."
-    ]
 
 
 def transfer_data(summary: pd.DataFrame) -> pd.DataFrame:

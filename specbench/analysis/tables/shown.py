@@ -105,11 +105,6 @@ class ShownFigure(NamedTuple):
         return f"{self.heading} ({self.unit})" if self.unit else self.heading
 
     @property
-    def narrowest(self) -> str:
-        """The abbreviated heading in lines."""
-        return self.abbreviation or self.narrow
-
-    @property
     def label(self) -> str:
         """The heading with its unit, for an axis: ``Accepted / drafted (%)``."""
         unit = self.unit or ("×100" if self.scale == 100 else "")

@@ -39,14 +39,7 @@ from specbench.runs.frames import (
     without_repeats,
 )
 from specbench.runs.model import RecordedRounds, SampleRecord
-from specbench.runs.records import (
-    RECORDS,
-    SUMMARY,
-    TABLE,
-    TRACED,
-    latest_records,
-    prompts_of,
-)
+from specbench.runs.records import RECORDS, SUMMARY, TABLE, TRACED, latest_records, prompts_of
 from specbench.runs.run import CONFIG, Run, read_run, require_folders, run_folders
 from specbench.runs.shards import by_name, is_sharded, run_name, summarised_folders, whole_run
 from specbench.runs.tables import may_be_blank, schema

@@ -27,13 +27,7 @@ from specbench.config import option
 from specbench.errors import UsageError, printable, require, unknown
 from specbench.files import shown_path
 from specbench.runs.records import RECORDS, SUMMARY, TABLE
-from specbench.runs.run import (
-    is_benchmark,
-    read_run,
-    refuse_benchmarks,
-    run_folders,
-    unfinished,
-)
+from specbench.runs.run import is_benchmark, read_run, refuse_benchmarks, run_folders, unfinished
 from specbench.runs.shards import by_name, missing_shards, summarised_folders
 
 if TYPE_CHECKING:

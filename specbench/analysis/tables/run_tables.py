@@ -17,14 +17,7 @@ from specbench.analysis.statistics.summary import (
     further_metrics,
     prompt_counts,
 )
-from specbench.analysis.tables.shown import (
-    Row,
-    ShownFigure,
-    setting_text,
-    shown,
-    shown_score,
-    span,
-)
+from specbench.analysis.tables.shown import Row, ShownFigure, setting_text, shown, shown_score, span
 from specbench.analysis.tables.table import Field, Table, drop_empty
 from specbench.analysis.verdicts.contrasts import POOLED
 from specbench.errors import UsageError

@@ -189,9 +189,9 @@ def place(
         if cost < _COVERED:
             text.set(**spot)
             if step:
-                line = {"arrowstyle": "-", "lw": scaled(0.4), "color": label.colour}
+                arrow = {"arrowstyle": "-", "lw": scaled(0.4), "color": label.colour, "shrinkA": 0}
                 around = {"xytext": spot["position"], "textcoords": "offset points"}
-                axes.annotate("", label.point, arrowprops=line | {"shrinkA": 0}, **around)
+                axes.annotate("", label.point, arrowprops=arrow, **around)
             boxes, costs = np.vstack([boxes, box]), np.append(costs, _COVERED)
         else:
             text.remove()

@@ -187,8 +187,8 @@ def gap_between(heads: list[Setting], front: list[Setting], gain: Gain) -> Gap:
     )  # [1 + RESAMPLES, heads]
     level = front_qualities[0]
     steps = [
-        np.nan if below is None or above is None else level[below] - level[above]
-        for below, above in neighbours
+        np.nan if lower is None or upper is None else level[lower] - level[upper]
+        for lower, upper in neighbours
     ]
     ends_before = not any(point.cell["weight"] == 0 for point in front) and any(
         beyond is None for _, beyond in neighbours

@@ -61,6 +61,11 @@ class Column(NamedTuple):
     group: str = ""  # heading shared by adjacent columns, which are never separated
     align: Literal["left", "right"] = "right"
 
+    @property
+    def whole_heading(self) -> str:
+        """The heading below that of its group, for tables without headings of groups."""
+        return f"{self.group}\n{self.heading}" if self.group else self.heading
+
 
 #: A column, and a function that formats its cell from a record. Each row shows one record.
 Field = tuple[str | Column, Callable[[Record], str | TableCell]]

@@ -163,7 +163,7 @@ def run_decoder(run: Run) -> Decode:
 
     roles = () if run.loading.dummy else ("target",)
     tokenizer = load_tokenizer(run.pair_with(*roles), "target", run.loading)
-    return lambda ids: str(tokenizer.decode(ids, clean_up_tokenization_spaces=False))
+    return lambda ids: str(tokenizer.decode(list(ids), clean_up_tokenization_spaces=False))
 
 
 def sample_names(records: Sequence[SampleRecord]) -> list[str]:

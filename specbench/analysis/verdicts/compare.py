@@ -151,7 +151,7 @@ def compare(
             notes[POOLED] = None
         drafters = dict.fromkeys(one.drafter for one in task_run.settings if one.drafter)
         first, *further = [task_run.of_drafter(name) for name in drafters if name] or [task_run]
-        parts = [  # sd with each further drafter beside that with the first, then those of each
+        parts: list[tuple[str, Part]] = [  # sd with each further drafter, then those of each
             (OWN, partial(contrasts.versus_sd, first, method, n, texts))
             for other in further
             for method in methods_of(other.settings, ["sd"])

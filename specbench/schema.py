@@ -69,20 +69,13 @@ def refusal(
     kind: Any, error: ValidationError, where: str = "", name: Callable[[str], str] = quoted
 ) -> UsageError:
     """Convert a pydantic error to the error that ``validated`` raises."""
-    first, *further = _problems(kind, error)
+    # A mistyped key explains why another key is missing, so unknown keys come first.
+    errors = sorted(error.errors(include_url=False), key=lambda each: each["type"] != UNKNOWN_KEY)
+    first, *further = [_problem(kind, entry) for entry in errors]
     location = (f"{where}: " if where else "") + (f"{name(first.key)} " if first.key else "")
     problems = "problem" if len(further) == 1 else "problems"
     more = f" (and {len(further)} more {problems})" if further else ""
     return UsageError(f"{location}{first.message}{more}")
-
-
-def problems(kind: type[Any], values: object) -> list[Problem]:
-    """Return every mistake in the plain values of a model."""
-    try:
-        _made(kind, values)
-    except ValidationError as error:
-        return _problems(kind, error)
-    return []
 
 
 def load_toml(path: Path, noun: str = "file") -> dict[str, Any]:
@@ -133,12 +126,6 @@ _WANTED = {
     "less_than": "below {lt:.12g}",
     "less_than_equal": "{le:.12g} or less",
 }
-
-
-def _problems(kind: Any, error: ValidationError) -> list[Problem]:
-    # A mistyped key explains why another key is missing, so unknown keys come first.
-    errors = sorted(error.errors(include_url=False), key=lambda each: each["type"] != UNKNOWN_KEY)
-    return [_problem(kind, entry) for entry in errors]
 
 
 def _problem(kind: Any, error: Any) -> Problem:

@@ -5,7 +5,7 @@ import pytest
 from pydantic import Field, model_validator
 
 from specbench.errors import UsageError
-from specbench.schema import StrictModel, Text, Texts, problems, read_toml, validated
+from specbench.schema import StrictModel, Text, Texts, read_toml, validated
 
 from .told import refusals
 
@@ -63,12 +63,6 @@ def test_a_mistake_is_one_sentence_with_its_place(stored):
         assert message.count("\n") == 1
         messages.append(f"{values}\n{message}")
     stored(*messages)
-
-
-def test_all_mistakes_are_found():
-    mistakes = problems(Document, {"name": "", "layer": {"size": 0}, "zzz": 1})
-    assert [problem.key for problem in mistakes] == ["zzz", "name", "layer.size"]
-    assert problems(Document, {"name": "a"}) == []
 
 
 def test_a_file_is_read_or_refused_in_one_line(tmp_path):

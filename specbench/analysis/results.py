@@ -19,7 +19,7 @@ from specbench.analysis.figures import HEADS, STYLES, load_figure, source_of
 from specbench.analysis.statistics.estimates import OF_TEXTS
 from specbench.analysis.statistics.positions import acceptance_by_position
 from specbench.analysis.statistics.sampled import FEWEST_TEXTS
-from specbench.analysis.statistics.summary import cells_of, summarise, with_differences
+from specbench.analysis.statistics.summary import cells_of, less_than_sd, summarise
 from specbench.analysis.tables.run_tables import figure_tables, text_tables
 from specbench.analysis.tables.table import Column, Table
 from specbench.analysis.tables.verdict_tables import comparison_tables, verdict_tables
@@ -42,14 +42,7 @@ from specbench.runs.frames import (
     without_repeats,
 )
 from specbench.runs.model import ERROR, RecordedRounds, SampleRecord
-from specbench.runs.records import (
-    RECORDS,
-    SUMMARY,
-    TABLE,
-    TRACED,
-    latest_records,
-    prompts_of,
-)
+from specbench.runs.records import RECORDS, SUMMARY, TABLE, TRACED, latest_records, prompts_of
 from specbench.runs.run import CONFIG, Run, read_run, require_folders, run_folders
 from specbench.runs.shards import by_name, is_sharded, run_name, summarised_folders, whole_run
 from specbench.runs.tables import may_be_blank, schema
@@ -184,7 +177,8 @@ class Results:
 
     def cells_beside_sd(self, names: Collection[str] = OF_TEXTS) -> pd.DataFrame:
         """Return the cells with their differences from plain SD in figures of texts."""
-        return with_differences(self.cells, first_decodes(self.samples_of_all_methods), names)
+        samples = first_decodes(self.samples_of_all_methods)
+        return self.cells.merge(less_than_sd(samples, names), on=list(CELL), how="left")
 
     @cached_property
     def comparison(self) -> pd.DataFrame:
@@ -290,9 +284,6 @@ class Results:
             figure: A figure that ``specbench plot`` draws from runs, or ``FILE.py:FUNCTION``.
             style: ``screen``, or ``paper`` for print.
             **options: Of the figure: ``against`` of ``pareto``.
-
-        Raises:
-            UsageError: There is no such figure of runs, or the runs lack what it shows.
         """
         from specbench.analysis.figures.style import page
 

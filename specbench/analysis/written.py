@@ -27,10 +27,7 @@ def write_summary(
 ) -> Results:
     """Write ``summary.csv`` and ``summary.md`` of a folder with tables; return its results.
 
-    Args:
-        folder: Where the tables are.
-        tables: Its tables; None reads them.
-        run: The run; None if it is the same folder.
+    ``tables`` are read from the folder if they are not given; the ``run`` may be another folder.
     """
     decodes = decodes_of(folder, tables) if tables else read_samples(folder, timings=TIMED)
     summary = summarise(without_repeats(decodes))
@@ -44,11 +41,6 @@ def write_summary(
 
 
 def write_tables(folder: Path, into: Path | None = None) -> None:
-    """Write all tables of a run from its records, if any sample was decoded.
-
-    Args:
-        folder: The run.
-        into: Where to write them; None writes them into the run.
-    """
+    """Write all tables of a run from its records into it or a folder, if any was decoded."""
     if tables := write_samples(folder, into):
         write_summary(into or folder, tables, folder)

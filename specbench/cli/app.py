@@ -66,12 +66,9 @@ def specbench(
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Entry point of the ``specbench`` command: run it and exit.
+    """Entry point of the ``specbench`` command: run it, or given arguments, and exit.
 
     Exit codes: 0 success, 1 the run failed, 2 usage error, 3 incomplete, 130 interrupted.
-
-    Args:
-        arguments: The command line; by default that of the process.
     """
     try:
         code = _run(sys.argv[1:] if arguments is None else arguments)

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
+from specbench.cli import price
 from specbench.cli.generate import grouped
 from specbench.cli.measurement import Measurement
 from specbench.cli.options import JsonOutput, Models, Prompts
 from specbench.cli.output import console, note, print_json
-from specbench.cli.price import DEFAULT_DRAFTERS, TextsRun, plan_of_target, run_of_target, scored
-from specbench.cli.price import MEASURED as PRICE_OPTIONS
 from specbench.config import AUTO, Count, option
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafters.registry import DRAFTERS, parse_kind, require_draft
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from specbench.pricing.decide import Decision
     from specbench.pricing.source import Basis
 
-MEASURED = [name for name in PRICE_OPTIONS if name not in ("batch_size", "drafting")]
+MEASURED = [name for name in price.MEASURED if name not in ("batch_size", "drafting")]
 STRICT = "sd"
 FOLDER = "decision"
 SAME = "--acceptance, --accepted-length and --accept-rate say the same: give only one of them"
@@ -44,10 +43,10 @@ class DecideOptions(JsonOutput):
     """What to decide on, and what rounds cost."""
 
     drafter: list[str] = option(
-        DEFAULT_DRAFTERS,
+        price.DEFAULT_DRAFTERS,
         f"What proposes drafts: {', '.join(DRAFTERS)}; with rates also {', '.join(HEADS)}.",
         metavar="NAME[,NAME...]",
-        shown=",".join(DEFAULT_DRAFTERS),
+        shown=",".join(price.DEFAULT_DRAFTERS),
         complete=lambda: [*DRAFTERS, *HEADS],
     )
     draft_length: list[Count] = option(
@@ -129,9 +128,8 @@ class DecideOptions(JsonOutput):
         """Tokens per round and N by drafter; the name is empty where none is typed."""
         from specbench.pricing.rounds import mean_lengths
 
-        drafts = self.draft_length[0] if len(self.draft_length) == 1 else None
-        if "draft_length" not in self.model_fields_set:
-            drafts = None
+        typed = self.draft_length if "draft_length" in self.model_fields_set else []
+        drafts = typed[0] if len(typed) == 1 else None
         if self.accept_rate:
             return mean_lengths("--accept-rate", self.accept_rate, drafts, is_share=True)
         return mean_lengths("--accepted-length", self.accepted_length, drafts)
@@ -161,11 +159,7 @@ class DecideOptions(JsonOutput):
         return kinds
 
     def rates(self, drafter: DrafterKind) -> list[float]:
-        """Return the rate of acceptance of a drafter at each position.
-
-        Raises:
-            UsageError: It is no rate, or fits no draft length.
-        """
+        """Return the rate of acceptance of a drafter at each position."""
         from specbench.pricing.rounds import rate_of_length, rates_of
 
         if self.acceptance is not None:
@@ -182,7 +176,7 @@ class DecideOptions(JsonOutput):
 def decide(
     options: DecideOptions,
     measurement: Annotated[Measurement, MEASURED],
-    run: TextsRun = None,
+    run: price.TextsRun = None,
 ) -> None:
     """Decide whether to speculate: with which drafter, how many drafts, up to which batch.
 
@@ -198,10 +192,9 @@ def decide(
     measurement = measurement.updated(**named) if options.machine else measurement
     costs_of_source = _costs(options, measurement)  # its faults come before models
     has_texts = run is not None or bool(measurement.task or measurement.prompts)
-    if options.has_rates:
-        require(run is None, "rates of acceptance replace the texts of RUN: give only one of them")
-        source = _of_rates(options, drafters, measurement)
-    elif (options.machine or options.costs) and not has_texts:
+    replaced = "rates of acceptance replace the texts of RUN: give only one of them"
+    require(run is None or not options.has_rates, replaced)
+    if options.has_rates or ((options.machine or options.costs) and not has_texts):
         source = _of_rates(options, drafters, measurement)
     else:
         shaped = [str(drafter) for drafter in drafters if isinstance(drafter, ShapedDrafter)]
@@ -214,35 +207,32 @@ def decide(
 
     costs = costs_of_source(source)
     of_one = next(iter(costs.values()))
-    is_timed = not (options.costs or options.machine)
-    batches = of_one.batches.astype(int).tolist() if is_timed else options.batches(of_one)
-    if missing := sorted({*options.batch_size} - {*batches}):
-        note(
-            f"no costs of batch {', '.join(map(str, missing))}: measure more rows, or --batch-size"
-        )
+    batches = of_one.batches.astype(int).tolist()  # those that were timed
+    if options.costs or options.machine:
+        batches = options.batches(of_one)
+    if missing := ", ".join(map(str, sorted({*options.batch_size} - {*batches}))):
+        note(f"no costs of batch {missing}: measure more rows, or --batch-size")
+    from specbench.pricing import decide as decisions
     from specbench.pricing.bounds import usual_lengths
-    from specbench.pricing.decide import answer, remarks, write_tables
-    from specbench.pricing.decide import decide as decided
 
-    decision = decided(source.priced, costs, batches, options.lengths)
+    decision = decisions.decide(source.priced, costs, batches, options.lengths)
     folder = source.folder / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
-    write_tables(folder, decision)
-    if decision.is_told and not (
-        source.is_exact and decision.is_computed
-    ):  # an answer takes a second
+    decisions.write_tables(folder, decision)
+    # An answer by computing takes a second, without a figure.
+    if decision.is_told and not (source.is_exact and decision.is_computed):
         from specbench.analysis.figures import style
         from specbench.pricing.figures import draw_crossover
 
         style.save(draw_crossover(decision), folder, "crossover")
     if options.as_json:
-        text, table = answer(decision).replace("\n", " "), decision.table()
+        text, table = decisions.answer(decision).replace("\n", " "), decision.table()
         others = {str(d): usual_lengths(kind_called(str(d))) for d in decision.drafters}
         print_json({"answer": text, "results": str(folder), "others": others, "settings": table})
     else:
         print(*_screen(options, decision, source, measurement), sep="\n")
         print(f"results: {folder}")
-    note(*remarks(decision, source.priced), *filter(None, [of_one.remark]))
+    note(*decisions.remarks(decision, source.priced), *filter(None, [of_one.remark]))
     if options.costs and len(of_one.rounds) == 1:
         note("the costs were measured once: neither the intervals nor this cover their noise")
 
@@ -252,28 +242,26 @@ def _screen(
 ) -> Iterator[str]:
     """Yield the answer, a table, and flags; without a number how to get one instead of these."""
     from specbench.analysis.tables.table import to_text
+    from specbench.pricing import decide as decisions
     from specbench.pricing.bounds import usual_lengths
-    from specbench.pricing.decide import MEASURE, answer, break_even_table, decision_table
     from specbench.pricing.flags import lines_to_measure
 
     show = partial(to_text, width=console().width)
-
-    first, *others = answer(decision).splitlines()
+    first, *others = decisions.answer(decision).splitlines()
     yield first
+    of_one = next(iter(decision.costs.values()))
     if decision.is_told:
         yield from others
-        yield f"{source.title}; {next(iter(decision.costs.values())).source}"
-        yield show(decision_table(decision)).rstrip()
+        yield f"{source.title}; {of_one.source}"
+        yield show(decisions.decision_table(decision)).rstrip()
         yield from _flags(options, decision, source, measurement)
         return
-    (bound, *_) = (costs.bound for costs in decision.costs.values())
-    if first == MEASURE and bound:
-        yield from lines_to_measure(bound.kind.engine, source.pair, source.drafters[0])
+    if first == decisions.MEASURE and of_one.bound:
+        yield from lines_to_measure(of_one.bound.kind.engine, source.pair, source.drafters[0])
     yield from others
-    yield show(break_even_table(decision)).rstrip()
+    yield show(decisions.break_even_table(decision)).rstrip()
     for drafter in decision.drafters:
-        lines = usual_lengths(kind_called(str(drafter)))
-        if lines:
+        if lines := usual_lengths(kind_called(str(drafter))):
             yield f"others had with {drafter} ({len(lines)} sources and workloads, all by --json)"
         yield from (f"  {line}" for line in lines[:MOST_LENGTHS])
 
@@ -282,11 +270,11 @@ def _of_texts(
     options: DecideOptions, drafters: list[DrafterKind], measurement: Measurement, run: Path | None
 ) -> Basis:
     """Price drafters by texts of the target: of a run, or new ones."""
-    from specbench.pricing.source import require_prompts
+    from specbench.pricing.source import require_prompts, source_of_texts
 
     if run is None:
         at_once = min(measurement.limit or MOST_AT_ONCE, MOST_AT_ONCE)
-        plan = plan_of_target(measurement.updated(batch_size=at_once))
+        plan = price.plan_of_target(measurement.updated(batch_size=at_once))
         plan = replace(plan, times="none")
         require_prompts((part.task.name, e.id) for part in plan.tasks for e in part.examples)
         if not Path(plan.pair.target).exists():
@@ -298,16 +286,15 @@ def _of_texts(
     from specbench.experiment.loader import Loader
     from specbench.pricing.passes import texts_of
     from specbench.pricing.scores import name_of, target_texts
-    from specbench.pricing.source import source_of_texts
     from specbench.runs.frames import CELL
 
     loader = Loader()
-    read = run_of_target(run or plan, measurement, loader, "decide")
+    read = price.run_of_target(run or plan, measurement, loader, "decide")
     chosen = measurement.task or (), measurement.limit
     records = target_texts(read.records(TRACED.union(CELL)), *chosen)
     require_prompts((name.task, name.prompt) for name in map(name_of, records))
     of_run = partial(texts_of, read, records=records)
-    scores = scored(read, of_run, drafters, measurement, loader)
+    scores = price.scored(read, of_run, drafters, measurement, loader)
     folder = measurement.output or read.folder
     return source_of_texts(scores, drafters, options.lengths, read, folder, loader)
 
@@ -343,15 +330,12 @@ def _of_rates(
         options.cached_prompt <= options.context_length,
         f"--cached-prompt {options.cached_prompt} is more than the prompt: give --context-length",
     )
+    answer = measurement.max_new_tokens or ANSWER
     return Basis(
         priced=[rounds_of_rates(r, d, options.lengths[-1]) for d, r in rates.items()],
         title=f"acceptance {accepted}" + (f" on {pair.name}" if pair else ""),
         pair=pair,
-        workload=Workload(
-            options.context_length,
-            measurement.max_new_tokens or ANSWER,
-            options.cached_prompt,
-        ),
+        workload=Workload(options.context_length, answer, options.cached_prompt),
         settings=measurement.part(Settings),
         folder=measurement.output or new_folder(f"decide-{pair.name if pair else 'rates'}"),
         loading=measurement.loading(),
@@ -361,11 +345,8 @@ def _of_rates(
 def _costs(
     options: DecideOptions, measurement: Measurement
 ) -> Callable[[Basis], Mapping[DrafterKind, Costs]]:
-    """Return what gives the costs of drafters: a file, a machine, or times taken here.
-
-    Raises:
-        UsageError: The file or the machine is faulty, or the file lacks what is asked.
-    """
+    """Return what gives the costs of drafters: a file, a machine, or times taken here."""
+    from specbench.pricing import decide as decisions
     from specbench.pricing.machines import find_machine
     from specbench.pricing.reports import costs_in
     from specbench.pricing.source import Place, costs_of_machine, timed_costs
@@ -379,18 +360,15 @@ def _costs(
     if options.machine:
         find_machine(options.machine)
         forms = measurement.quantization, measurement.dtype
-        place = Place(
-            options.machine, options.gpus, options.serving, [*options.weights], options.cache, forms
-        )
+        served = options.machine, options.gpus, options.serving, options.weights, options.cache
+        place = Place(*served, forms)
         return lambda source: costs_of_machine(place, source, batches, lengths)
     is_shown, temperature = not measurement.no_progress, measurement.temperature
 
     def timed(source: Basis) -> dict[DrafterKind, Costs]:
-        from specbench.pricing.decide import decide as decided
-
         def report(costs: Costs) -> None:
             size = int(costs.batches[-1])
-            fastest = decided(source.priced, costs, [size], lengths).fastest(size)
+            fastest = decisions.decide(source.priced, costs, [size], lengths).fastest(size)
             note(f"N = {fastest.length}: {fastest.times}, {fastest.verdict}")
 
         costs = timed_costs(source, engine, batches, lengths, temperature, is_shown, report)
@@ -405,12 +383,11 @@ def _flags(
     """Yield the flags that carry out the decision, of the engine that serves or of all."""
     from specbench.pricing.flags import engine_flags
 
-    best = decision.first_that_pays()
-    if best is None:
+    if (best := decision.first_that_pays()) is None:
         return
     bound = decision.costs[best.drafter].bound
-    engine = options.serving or (bound.kind.engine if bound else "")
-    engine = "" if options.flags_of == "all" else engine or "none"
+    engine = options.serving or (bound.kind.engine if bound else "none")
+    engine = "" if options.flags_of == "all" else engine
     yield from engine_flags(best.drafter, decision.schedule(best.drafter), source.pair, engine)
     prompts = measurement.part(Prompts).retyped()
     if source.pair is None or not (source.task or prompts):
@@ -418,12 +395,9 @@ def _flags(
     if not (measurement.task or measurement.prompts):
         is_task = source.task in task_names()
         prompts += ["--task", source.task] if is_task else ["--prompts", "FILE"]
-    run = [
-        *("specbench", "run", "--method", STRICT, "--drafter", str(best.drafter)),
-        *("--draft-length", str(best.length)),
-        *(measurement.part(Models).retyped() or ["--pair", source.pair.name]),
-        *prompts,
-        *source.settings.updated(batch_size=best.batch).retyped(),
-    ]
+    run = ["specbench", "run", "--method", STRICT, "--drafter", str(best.drafter)]
+    run += ["--draft-length", str(best.length)]
+    run += measurement.part(Models).retyped() or ["--pair", source.pair.name]
+    run += [*prompts, *source.settings.updated(batch_size=best.batch).retyped()]
     yield f"measure it at batch {best.batch} with:"
     yield f"  {shlex.join(run)}"

@@ -30,11 +30,7 @@ FinishedRun = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a fi
 
 
 def given_or_newest(runs: Sequence[Path] | None) -> list[Path]:
-    """Return the runs that the user gave, or the newest one, which a note names.
-
-    Raises:
-        UsageError: There is no run.
-    """
+    """Return the runs that the user gave, or the newest one, which a note names."""
     if runs:
         return [*runs]
 

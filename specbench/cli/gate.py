@@ -79,33 +79,31 @@ def hold(
     rows: Rows,
     judged: pd.DataFrame | None = None,
 ) -> None:
-    """End the command by an error if what the options require does not hold.
+    """End the command by an error that names methods, tasks and reasons if a requirement fails.
 
-    Args:
-        options: What is required, and against which method.
-        results: The runs, with the selected rows.
-        folders: The folders of the runs.
-        rows: Which rows are selected.
-        judged: Rows of ``margin.margin_rows``; None if there is nothing to compare.
-
-    Raises:
-        RunError: It does not hold; the sentence names methods, tasks and reasons.
+    ``judged`` are rows of ``margin.margin_rows``, if there is anything to compare.
     """
     against, floor = options.against, options.require_acceptance
     if not options.require and floor is None:
         return
-    lacking, sentences = [*_lacking(folders, results.decodes, rows, against)], []
+    lacking = [*_lacking(folders, results.decodes, rows, against)]
+    failed: dict[str, list[str]] = {}
     if options.require:
-        parts = [*lacking, *([] if judged is None else _beyond(judged, results.samples))]
         points = f"{options.margin:g} point{'s' if options.margin != 1 else ''}"
-        sentences.append((f"not shown to be within {points} of {against}", parts))
+        beyond = () if judged is None else _beyond(judged, results.samples)
+        failed[f"not shown to be within {points} of {against}"] = [*lacking, *beyond]
     if floor is not None:
         repeated = [] if judged is None else judged.loc[judged["again"].eq(True), "method"]
-        plain = {against, *repeated} if against else None
-        parts = [*lacking, *_rejected(results.cells, floor, results.servers, plain)]
-        sentences.append((f"not shown to accept {floor:g} % of drafts", parts))
-    if failed := [f"{what}: {_first(parts)}" for what, parts in sentences if parts]:
-        raise RunError("; ".join(failed))
+        rejected = _rejected(results, floor, {against, *repeated} if against else None)
+        failed[f"not shown to accept {floor:g} % of drafts"] = [*lacking, *rejected]
+    sentences = [
+        f"{what}: {', '.join(parts[:MOST_NAMED])}"
+        + (f" and {len(parts) - MOST_NAMED} more" if len(parts) > MOST_NAMED else "")
+        for what, parts in failed.items()
+        if parts
+    ]
+    if sentences:
+        raise RunError("; ".join(sentences))
 
 
 def _lacking(
@@ -114,9 +112,7 @@ def _lacking(
     """Yield what is missing of the runs, and selected methods without a single answer."""
     from specbench.runs.frames import folder_names
 
-    yield from (
-        f"{folder} (incomplete: {state})" for folder in folders if (state := unfinished(folder))
-    )
+    yield from (f"{f} (incomplete: {state})" for f in folders if (state := unfinished(f)))
     yield from missing_shards(folders)
     names = folder_names(folders)
     present = {*samples[["run_id", "task", "method"]].itertuples(index=False, name=None)}
@@ -135,7 +131,11 @@ def _lacking(
 
 
 def _beyond(judged: pd.DataFrame, samples: pd.DataFrame) -> Iterator[str]:
-    """Yield the methods that are not shown to be within the margin, and why."""
+    """Yield the methods that rows of ``margin_rows`` do not show within the margin, and why."""
+    from specbench.analysis.statistics.estimates import QUALITY_LESS
+    from specbench.analysis.statistics.intervals import FEWEST
+    from specbench.analysis.tables.shown import shown
+    from specbench.analysis.verdicts import words
     from specbench.runs.frames import rows_of
 
     baseline = judged[judged["against"].isna()].iloc[0]
@@ -148,30 +148,18 @@ def _beyond(judged: pd.DataFrame, samples: pd.DataFrame) -> Iterator[str]:
             yield f"{baseline['label']} on {task} (missing)"
     for row in rows_of(judged):
         of_recipe = row["seeds"] == 1  # judged by the mean over its heads
-        if isinstance(row["against"], str) and not of_recipe and (reason := _not_within(row)):
-            yield _named(row, reason, judged)
+        if not isinstance(row["against"], str) or of_recipe or row["loss"] == words.EXCLUDED:
+            continue
+        reason, more = str(row["verdict"]), row["more_prompts"]
+        if not row["n"] >= FEWEST:
+            reason = f"{words.FEW}: {row['n']:.0f} of at least {FEWEST}"
+        elif difference := shown(QUALITY_LESS, row["quality_metric"]).interval(row):
+            reason += f": {difference} points"
+            reason += f", about {float(f'{more:.2g}'):.0f} more prompts would decide" * (more > 0)
+        yield _named(row, reason, judged)
 
 
-def _not_within(row: Row) -> str:
-    """Return why a row of ``margin_rows`` does not show that; empty if it does."""
-    from specbench.analysis.statistics.estimates import QUALITY_LESS
-    from specbench.analysis.statistics.intervals import FEWEST
-    from specbench.analysis.tables.shown import shown
-    from specbench.analysis.verdicts import words
-
-    if row["loss"] == words.EXCLUDED:
-        return ""
-    if not row["n"] >= FEWEST:
-        return f"{words.FEW}: {row['n']:.0f} of at least {FEWEST}"
-    difference = shown(QUALITY_LESS, row["quality_metric"]).interval(row)
-    more = row["more_prompts"]
-    decide = f", about {float(f'{more:.2g}'):.0f} more prompts would decide" if more > 0 else ""
-    return f"{row['verdict']}: {difference} points{decide}" if difference else str(row["verdict"])
-
-
-def _rejected(
-    cells: pd.DataFrame, floor: float, servers: Collection[str], plain: Collection[str] | None
-) -> Iterator[str]:
+def _rejected(results: Results, floor: float, plain: Collection[str] | None) -> Iterator[str]:
     """Yield the methods that accept fewer drafts than the floor, or of which that is unknown.
 
     Of several servers one may draft nothing on purpose. A server that tells no acceptance therefore
@@ -180,10 +168,11 @@ def _rejected(
     from specbench.analysis.statistics.summary import ACCEPTANCE
     from specbench.runs.frames import rows_of
 
+    cells = results.cells
     labels, drafting = {*cells["label"]}, 0
     several = cells.loc[cells["draft_length"] > 0, "draft_length"].nunique() > 1
     for cell in rows_of(cells):
-        rate, is_server = cell[ACCEPTANCE], cell["method"] in servers
+        rate, is_server = cell[ACCEPTANCE], cell["method"] in results.servers
         names = {cell["label"], *({short_name(cell["method"]), cell["method"]} - labels)}
         if names & {*(plain or ())} or not (is_server or cell["draft_length"] > 0):
             continue
@@ -195,12 +184,6 @@ def _rejected(
             yield _named(cell, percent(rate, ".1f") or "its acceptance is unknown", cells)
     if not drafting:
         yield "no method tells its acceptance"
-
-
-def _first(parts: Sequence[str]) -> str:
-    """Join the first parts, and count the others."""
-    further = len(parts) - MOST_NAMED
-    return ", ".join(parts[:MOST_NAMED]) + (f" and {further} more" if further > 0 else "")
 
 
 def _named(row: Row, reason: str, rows: pd.DataFrame) -> str:

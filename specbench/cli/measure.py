@@ -106,13 +106,7 @@ def start_workers(
     client: Client | None = None,
     loader: Loader | None = None,
 ) -> AbstractContextManager[Pool]:
-    """Return a context of the workers: this process, or with ``--workers`` those of Ray.
-
-    This process sends requests to servers by ``client``, and loads pairs by ``loader``.
-
-    Raises:
-        UsageError: Ray is not installed.
-    """
+    """Return a context of the workers: this process, or with ``--workers`` those of Ray."""
     if (workers := options.workers) is None:
         return nullcontext(Pool(Worker(loader, not progress.no_progress, client)))
     if find_spec("ray") is None:
@@ -224,10 +218,7 @@ def _show(store: Store, as_json: bool) -> None:
 def show_run(
     folder: Path, as_json: bool = False, further: bool = False, results: Results | None = None
 ) -> None:
-    """Print a run's verdicts and cells, and its folder; ``further`` adds the other metrics.
-
-    The results are read from the folder if they are not given.
-    """
+    """Print a run's verdicts and cells, and its folder; ``further`` adds the other metrics."""
     from specbench.analysis.results import Results
 
     printed: dict[str, Any] = {"results": str(folder)}
@@ -263,12 +254,8 @@ def _prompts_for(plan: Plan, margin: float) -> str:
 def _suggest(plan: Plan, folder: Path, limit: int, margin: float | None = None) -> None:
     """Print what to do next with a run: what its result lacks most, and where to see more."""
     if plan.arms:
-        others = (
-            f" --against {plan.arms[0].name} --margin {margin or 2:g}" if len(plan.arms) > 1 else ""
-        )
-        output.next_step(
-            f"specbench compare {folder}{others}" if others else f"specbench table {folder}"
-        )
+        others = f"compare {folder} --against {plan.arms[0].name} --margin {margin or 2:g}"
+        output.next_step(f"specbench {others if len(plan.arms) > 1 else f'table {folder}'}")
         return
     same = f"repeat the command with --output {folder}"
     cells = [cell for task in plan.tasks for cell in task.cells]
@@ -276,11 +263,10 @@ def _suggest(plan: Plan, folder: Path, limit: int, margin: float | None = None) 
     shard, shards = plan.settings.shard, plan.settings.shard_slice.step
     examples = shards * min(len(task.examples) for task in plan.tasks)
     compared = methods - {AUTOREGRESSIVE, "sd"}
+    is_list = isinstance(plan.tasks[0].task.source, PromptList)
     if "sd" not in methods:
         output.next_step(f"{same} and sd among its methods, to compare with it")
-    elif limit - shards < examples < ENOUGH and not isinstance(
-        plan.tasks[0].task.source, PromptList
-    ):
+    elif limit - shards < examples < ENOUGH and not is_list:
         more = f"--limit {10 * examples}" + (f" --shard {shard}" if shard else "")
         output.next_step(f"{same} {more}, to narrow the intervals with more prompts")
     elif compared and sum(cell.method == STATIC for cell in cells) < 2 * len(plan.tasks):

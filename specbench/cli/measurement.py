@@ -89,16 +89,6 @@ class Measurement(
         registry.require_draft(spec.draft, (drafter.kind for drafter in drafters))
         return [*drafters]
 
-    def _as_recommended(self) -> Measurement:
-        """Return the options with the sampling that the target's authors recommend."""
-        from specbench.engine.recommended import sampling_of
-        from specbench.engine.sources import load_recommended
-
-        spec = self.spec(alone=True)
-        values = sampling_of(load_recommended(spec, self.loading()), spec.target)
-        untyped = values.keys() - self.model_fields_set
-        return self.updated(sampling=None, **{name: values[name] for name in untyped})
-
     def plan(
         self,
         variants: Iterable[Variant],
@@ -111,8 +101,15 @@ class Measurement(
 
         ``a_a`` times sd twice. No speculation is measured too. Servers (``arms``) need no pair.
         """
-        if self.sampling:
-            return self._as_recommended().plan(variants, optional, arms, concurrency, a_a)
+        if self.sampling:  # that the target's authors recommend
+            from specbench.engine.recommended import sampling_of
+            from specbench.engine.sources import load_recommended
+
+            spec = self.spec(alone=True)
+            values = sampling_of(load_recommended(spec, self.loading()), spec.target)
+            untyped = {name: values[name] for name in values.keys() - self.model_fields_set}
+            options = self.updated(sampling=None, **untyped)
+            return options.plan(variants, optional, arms, concurrency, a_a)
         chosen = list(variants)
         if arms and not chosen and not self.names_models:
             model = arms[0].model

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Any, ClassVar
 
 from specbench.cli.options import ALL, expand_groups
 from specbench.config import Options, option
 from specbench.decoding.heads.registry import expand_family
-from specbench.errors import UsageError
+from specbench.errors import require
 from specbench.experiment.cells import ANCHORS, Variant, method_variants
 from specbench.methods.registry import METHODS, PARAMETERS, get_method
 from specbench.methods.registry import PAPER as PAPER_METHODS
@@ -85,17 +85,19 @@ class Methods(Options):
     def parameters(self) -> dict[str, Any]:
         """Return the values that the user gave, by parameter."""
         values: dict[str, Any] = {}
-        for name, value in _assignments(self.set_values or []):
-            values.setdefault(name, []).append(value)
+        name = ""
+        for text in self.set_values or []:
+            before, _, value = text.rpartition("=")
+            name = before.strip() or name  # a text without a name repeats the last
+            valid = bool(name and value.strip())
+            require(valid, f"--set cannot be '{text}': give NAME=VALUE, such as weight=0.5")
+            values.setdefault(name, []).append(value.strip())
         if heads := [*values.pop("head", ()), *(self.head or ())]:
             values["head"] = [path for head in heads for path in expand_family(head)]
         return values
 
     def variants(self) -> list[Variant]:
-        """Return each method with every combination of its parameter values.
-
-        Values behind a name are those of this method alone.
-        """
+        """Return each method with every combination of values; those behind a name are its own."""
         shared = method_variants(self.names, self.parameters())  # checks names and values
         variants: list[Variant] = []
         for name, values in self._with_values:
@@ -105,17 +107,6 @@ class Methods(Options):
             chosen = chosen or [variant for variant in shared if variant[0] == method.name]
             variants += [variant for variant in chosen if variant not in variants]
         return variants
-
-
-def _assignments(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield names and values of texts ``NAME=VALUE``; a text without a name repeats the last."""
-    name = ""
-    for text in texts:
-        before, _, value = text.rpartition("=")
-        name = before.strip() or name
-        if not (name and value.strip()):
-            raise UsageError(f"--set cannot be '{text}': give NAME=VALUE, such as weight=0.5")
-        yield name, value.strip()
 
 
 class MethodsBesideFront(Methods):

@@ -235,13 +235,7 @@ class Models(model_pairs.Loading):
     )
 
     def spec(self, *, alone: bool = False) -> model_pairs.PairSpec:
-        """Return the chosen pair: a named one, possibly with another draft, or two models.
-
-        ``alone`` permits a target without a draft model.
-
-        Raises:
-            UsageError: The options contradict each other, or one names no model.
-        """
+        """Return the chosen pair; ``alone`` permits a target without a draft model."""
         if self.draft and names_drafter(self.draft) and not Path(self.draft).exists():
             raise UsageError(
                 f"--draft names a model, and {self.draft} is none: give --drafter {self.draft}"

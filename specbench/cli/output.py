@@ -8,7 +8,6 @@ import json
 import logging
 import os
 import sys
-import textwrap
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -99,12 +98,7 @@ def console() -> Console:
 
 
 def print_table(*tables: Table, styles: Mapping[str, str] | None = None) -> None:
-    """Print tables at the width of the terminal; a terminal shows the best numbers in bold.
-
-    Args:
-        tables: What to print; a note that several tables share is printed once.
-        styles: Rich styles by word.
-    """
+    """Print tables at the width of the terminal, with styles by word, and the best in bold."""
     from specbench.analysis.tables.table import to_text
 
     terminal = console()
@@ -147,18 +141,6 @@ def print_findings(
         print(printable(line))
 
 
-def print_verdicts(verdicts: pd.DataFrame, form: str = TEXT) -> None:
-    """Print the verdicts on each task's methods: a list in Markdown, comments in LaTeX."""
-    from specbench.analysis.verdicts.compare import by_task
-
-    for heading, sentences in by_task(verdicts).items():
-        print(printable(f"% {heading}" if form == LATEX else heading))
-        for sentence in map(printable, sentences):
-            wrapped = textwrap.fill(sentence, console().width, subsequent_indent="  ")
-            print({MARKDOWN: f"- {sentence}", LATEX: f"% {sentence}"}.get(form, wrapped))
-        print()
-
-
 class _Notes(logging.Handler):
     """Prints each warning of a command once."""
 
@@ -187,10 +169,7 @@ def show_warnings() -> None:
 
 
 def message(text: str) -> str:
-    """Return a message on one line, without access tokens and control characters.
-
-    Messages quote what files and servers contain.
-    """
+    """Return a message, which may quote files and servers, on one line without tokens."""
     return printable(mask_tokens(" ".join(text.split())))
 
 
@@ -260,12 +239,7 @@ def new_folder(output: Path | None, label: str) -> Iterator[Path]:
 
 
 def picture(*shown: RenderableType, width: int = PICTURE_WIDTH) -> str:
-    """Return what a terminal in colour prints as an SVG.
-
-    Args:
-        shown: What to print, one below the other.
-        width: Characters of a line; longer lines are wrapped.
-    """
+    """Return what a terminal in colour prints, with lines of so many characters, as an SVG."""
     console = Console(
         file=io.StringIO(),
         width=width,

@@ -99,7 +99,10 @@ def plot(
         name = short_name(figure)
         draw = partial(draw, drawn)
     else:
-        drawn, part = given_or_newest(runs), _selection(rows, costs)
+        drawn, part = given_or_newest(runs), rows.selection()
+        if "speedup" in costs and part.methods is not None:  # and its baseline
+            methods = list(dict.fromkeys([*part.methods, AUTOREGRESSIVE]))
+            part = replace(part, methods=methods)
         name = _file_name(figure, costs, part)
         note_unfinished(run_folders(drawn, TABLE, SUMMARY, RECORDS))
 
@@ -119,14 +122,6 @@ def plot(
         _note_fronts(drawing.data)
     for path in save(drawing, folder, name):
         print(path)
-
-
-def _selection(rows: Rows, costs: Sequence[str]) -> Selection:
-    """Return what to read: with a speed-up, also its baseline."""
-    part = rows.selection()
-    if "speedup" not in costs or part.methods is None:
-        return part
-    return replace(part, methods=list(dict.fromkeys([*part.methods, AUTOREGRESSIVE])))
 
 
 def _file_name(figure: str, costs: Sequence[str], part: Selection) -> str:

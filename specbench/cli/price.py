@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from specbench.engine.pair import LoadedPair
     from specbench.experiment.loader import Loader
     from specbench.pricing.scores import ScoredText, Scores
-    from specbench.runs.model import SampleRecord
     from specbench.runs.run import Run
 
 RULES = ("sd", "match", "block")  # that accept drawn drafts differently
@@ -110,7 +109,8 @@ def price(
 
     import pandas as pd
 
-    from specbench.pricing.tables import price_table, priced_rows
+    from specbench.pricing.checks import compare, deviations
+    from specbench.pricing.tables import comparison_table, deviation_table, price_table, priced_rows
 
     by, doubts = options.by or "", list[str]()
     rows: list[pd.DataFrame] = []
@@ -120,37 +120,21 @@ def price(
         priced = priced_rows(scores, drafters, policies, options.draft_length, by)
         rows.append(priced.assign(task=task))
         tables.append(price_table(priced, setting, by))
-        cells = [cell for cell in recorded if cell[0].task == task]
-        compared, of_task = _doubts(task, setting, scores, cells)
-        tables += compared
-        doubts += of_task
+        compared = [compare(scores, cell) for cell in recorded if cell[0].task == task]
+        if compared:
+            tables.append(comparison_table(compared, f"Recorded rounds: {setting}"))
+        if off := [deviation for deviation in deviations(scores) if deviation.is_sure]:
+            tables.append(deviation_table(off, f"Zero for texts of the target: {setting}"))
+            doubts.append(f"the texts of {task} are not drawn from the target at these settings")
+        doubts += [
+            f"{comparison.label} on {task} has other rounds than its price, so its drafts depend "
+            "on more than the text before, or its rule is not lossless"
+            for comparison in compared
+            if comparison.is_sure
+        ]
     print_as(options.form, pd.concat(rows, ignore_index=True), lambda: tables)
     if doubts:
         raise RunError(f"{'; '.join(doubts)}: see the page price")
-
-
-def _doubts(
-    task: str, setting: str, scores: Scores, recorded: list[list[SampleRecord]]
-) -> tuple[list[Table], list[str]]:
-    """Compare recorded cells with their price, and texts with the target; return what is off."""
-    from specbench.pricing.checks import compare, deviations
-    from specbench.pricing.tables import comparison_table, deviation_table
-
-    tables: list[Table] = []
-    doubts: list[str] = []
-    compared = [compare(scores, cell) for cell in recorded]
-    if compared:
-        tables.append(comparison_table(compared, f"Recorded rounds: {setting}"))
-    if off := [deviation for deviation in deviations(scores) if deviation.is_sure]:
-        tables.append(deviation_table(off, f"Zero for texts of the target: {setting}"))
-        doubts.append(f"the texts of {task} are not drawn from the target at these settings")
-    doubts += [
-        f"{comparison.label} on {task} has other rounds than its price, so its drafts depend "
-        "on more than the text before, or its rule is not lossless"
-        for comparison in compared
-        if comparison.is_sure
-    ]
-    return tables, doubts
 
 
 def plan_of_target(measurement: Measurement) -> Plan:
@@ -164,10 +148,7 @@ def run_of_target(
     loader: Loader | None = None,
     command: str = "price",
 ) -> Run:
-    """Return a run with the target's texts, or let the target write those of a plan.
-
-    The folder of a plan has the name of the command, unless the user names it.
-    """
+    """Return a run with the target's texts, or let the target write those of a plan."""
     if isinstance(texts, Plan):
         say(texts, measurement.limit)
         workers = start_workers(measurement, texts.loading, measurement, loader=loader)
@@ -184,18 +165,10 @@ def scored(
     loader: Loader,
     depths: int = 1,
 ) -> dict[str, Scores]:
-    """Return the scores of texts by task; those in the run's folder are not computed again.
+    """Return the scores of a run's texts by task; those in its folder are not computed again.
 
-    Args:
-        run: The run of the texts, which names the models and the sampling.
-        texts: Encodes the texts, given the pair.
-        drafters: What will be priced.
-        measurement: The options.
-        loader: Loads the pair, unless it has.
-        depths: The most drafts of a round, for modules that draft.
-
-    Raises:
-        UsageError: The pair has no draft model.
+    ``texts`` encodes them, given the pair. ``depths`` are the most drafts of a round, for modules
+    that draft.
     """
     note_loading(run.pair.models)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from secrets import randbelow
 from typing import Annotated
 
-from specbench.analysis.trace import Trace, Unreadable, find_sample, run_decoder, show, written
+from specbench.analysis.trace import find_sample, run_decoder, show, written
 from specbench.analysis.trace import trace as trace_of
 from specbench.cli.finished import FinishedRun, Recorded, Rows, Runs, given_or_newest
 from specbench.cli.gate import BOTH, margin_option
@@ -17,7 +17,7 @@ from specbench.cli.options import CodeExecution, JsonOutput, Progress, PromptFil
 from specbench.cli.output import Interrupted, console, note, picture, print_findings
 from specbench.cli.tables import note_unfinished
 from specbench.config import Options, option
-from specbench.errors import IncompleteError, RunError, UsageError, require
+from specbench.errors import IncompleteError, RunError, require
 from specbench.experiment.measurements import doubtful_thoughts
 from specbench.experiment.progress import progress_bar
 from specbench.experiment.rescore import open_run, score_run
@@ -137,10 +137,8 @@ def verify(
     quiet_libraries(downloads=not shown.no_progress)
     with progress_bar(verification.total, not shown.no_progress) as report:
         findings = list(verification.findings(lambda sample: report(vars(sample))))
-    number, few = (
-        results.failures(findings),
-        [f for f in findings if f.verdict == results.INCOMPLETE],
-    )
+    number = results.failures(findings)
+    few = [finding for finding in findings if finding.verdict == results.INCOMPLETE]
     checks = {finding.name for finding in findings}
     decoded, texts = AGAIN in checks, ", texts from their tokens" if TEXTS in checks else ""
     claim = "verified" if decoded else f"tables follow from the samples{texts}"
@@ -176,20 +174,16 @@ class TraceOptions(Options):
         metavar="ID",
         shown="one with rejected drafts and many mismatches, of a learned rule if there is one",
     )
-    task: str | None = option(
-        None, "Task, if several have a sample with this id.", flags=("--task", "-t"), metavar="NAME"
-    )
+    task: str | None = option(None, "Task.", flags=("--task", "-t"), metavar="NAME")
     method: str | None = option(
         None,
-        "Method, if there are several; with parameters as in tables, for instance 'static w=0.4', "
-        "and with the turn of a conversation, as in 'sd turn 2'.",
+        "Method; with parameters as in tables, for instance 'static w=0.4', and with the turn of a "
+        "conversation, as in 'sd turn 2'.",
         flags=("--method", "-m"),
         metavar="NAME",
     )
     output: Path | None = output_option(
-        "File to write: an SVG picture for a paper, or an HTML page.",
-        "the terminal",
-        metavar="FILE.svg|FILE.html",
+        "SVG picture to write, for a paper.", "the terminal", metavar="FILE.svg"
     )
 
 
@@ -202,8 +196,10 @@ def trace(run: FinishedRun, options: TraceOptions, models: Recorded) -> None:
     """
     refuse_benchmarks([run])
     if options.output:
-        if options.output.suffix not in _PICTURES:
-            raise UsageError(f"--output {options.output}: use the suffix {' or '.join(_PICTURES)}")
+        require(
+            options.output.suffix == ".svg",
+            f"--output {options.output}: use the suffix .svg; `specbench report` writes HTML",
+        )
         check_parent(options.output)
     source = read_run(run, models.trust())
     # The method may be a label, which begins with its name; reading all records takes seconds.
@@ -211,33 +207,20 @@ def trace(run: FinishedRun, options: TraceOptions, models: Recorded) -> None:
     require_cells([run], {column: [value] for column, value in chosen.items() if value})
     records = [r for r in latest_records(run, TRACED) if r.method not in source.servers]
     require(bool(records), f"servers decoded {run}, and do not tell rejected tokens: trace another")
-    record, name = find_sample(records, options.sample, task=options.task, method=options.method)
+    record, name = find_sample(
+        records, sample=options.sample, task=options.task, method=options.method
+    )
     examples = source.examples if stored(run / EXAMPLES).is_file() else {}
     example = examples.get(record.task, {}).get(record.sample_id)
     turn = record.turn or 0
     has_prompt = example is not None and turn <= len(example.turns)
     prompt = example.scored(record).prompt if example and has_prompt else ""
-    try:
-        trace = trace_of(record, name, run_decoder(source), prompt)
-    except Unreadable as error:
-        raise UsageError(
-            f"the record of this sample in {run} is inconsistent ({error}): run again"
-        ) from error
+    trace = trace_of(record, name, run_decoder(source), prompt)
     if options.output is None:
         show(trace, console())
         return
-    write_atomically(options.output, _PICTURES[options.output.suffix](trace))
+    write_atomically(options.output, picture(written(trace)))
     print(options.output)
-
-
-def _html(trace: Trace) -> str:
-    from specbench.analysis.report.pages import trace_page
-
-    return trace_page(trace)
-
-
-# What a trace becomes, by the file's suffix.
-_PICTURES = {".svg": lambda trace: picture(written(trace)), ".html": _html}
 
 
 class ReportOptions(Options):

@@ -41,16 +41,6 @@ ALWAYS = shlex.split(
 ON_CPU = shlex.split("--max-num-batched-tokens 16384")
 
 
-class ServerAccess(Options):
-    """How requests are sent to servers."""
-
-    panel = "Servers"
-
-    timeout: float = option(
-        300.0, "Seconds that a request to a server may take.", gt=0, allow_inf_nan=False
-    )
-
-
 class Headers(Options):
     """What every request to a server has beside its body."""
 
@@ -75,9 +65,12 @@ class Headers(Options):
         return {name.strip(): value for name, _, value in parts}
 
 
-class Servers(ServerAccess, Headers):
+class Servers(Headers):
     """Servers with OpenAI's API that are measured, beside methods or alone."""
 
+    timeout: float = option(
+        300.0, "Seconds that a request to a server may take.", gt=0, allow_inf_nan=False
+    )
     server: list[str] | None = option(
         None,
         "Servers with OpenAI's API to measure beside the methods that --method names, or alone: "
@@ -129,16 +122,16 @@ class Servers(ServerAccess, Headers):
         return Client(self.timeout, max(self.concurrency), headers=self.headers)
 
     def arms(self, pair: bool) -> list[server_arm.Arm]:
-        """Return the arms, whose servers answer; with a ``pair``, they get token ids.
-
-        Raises:
-            UsageError: A name or an address is wrong, or a server does not answer.
-        """
-        texts = self.server or []
-        arms = [
-            _arm(text, self.send or (server_arm.TOKENS if pair else server_arm.CHAT))
-            for text in texts
-        ]
+        """Return the arms, whose servers answer; with a ``pair``, they get token ids."""
+        arms = []
+        for text in self.server or ():
+            name, equals, address = text.partition("=")
+            if not equals or not _NAME.fullmatch(name):
+                example = "such as fast=http://localhost:8000"
+                raise UsageError(f"--server cannot be '{text}': give NAME=URL, {example}")
+            url, _, model = address.partition("#")
+            sent = self.send or (server_arm.TOKENS if pair else server_arm.CHAT)
+            arms.append(server_arm.Arm(name, url, model, sent))
         names = [arm.name for arm in arms]
         for name, number in Counter(names).items():
             require(number == 1, f"two servers are named {name}: rename one")
@@ -168,16 +161,6 @@ class Servers(ServerAccess, Headers):
             model = str(server.describe(arm.alias)["model"])
             reached.append(arm._replace(url=server.url, model=model))
         return reached
-
-
-def _arm(text: str, prompts: str) -> server_arm.Arm:
-    name, equals, address = text.partition("=")
-    if not equals or not _NAME.fullmatch(name):
-        raise UsageError(
-            f"--server cannot be '{text}': give NAME=URL, such as fast=http://localhost:8000"
-        )
-    url, _, model = address.partition("#")
-    return server_arm.Arm(name, url, model, prompts)
 
 
 def _named(option: str, text: str, names: Collection[str], example: str) -> tuple[str, str]:
@@ -237,11 +220,7 @@ def serve(
 
 
 def _rules(methods: Methods, spec: PairSpec, drafter: DrafterKind) -> list[str]:
-    """Return the texts of the rules; ``vllm`` for vLLM's own, nothing for no speculation.
-
-    Raises:
-        UsageError: vLLM cannot use one of them.
-    """
+    """Return the texts of the rules; ``vllm`` for vLLM's own, nothing for no speculation."""
     from specbench.serving.vllm.rules import reads_hidden_states, rule_of
 
     if methods.method in ([server_arm.VLLM], [AUTOREGRESSIVE]):

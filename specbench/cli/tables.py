@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,18 +12,22 @@ from specbench.cli import gate
 from specbench.cli.finished import SPLITS, Rows, Runs, given_or_newest
 from specbench.cli.generate import grouped
 from specbench.cli.options import TableFormat
-from specbench.cli.output import CSV, JSON, TEXT, note, print_as, print_json, print_verdicts
+from specbench.cli.output import (
+    CSV,
+    JSON,
+    LATEX,
+    MARKDOWN,
+    TEXT,
+    console,
+    note,
+    print_as,
+    print_json,
+)
 from specbench.config import option
-from specbench.errors import UsageError, require, unknown
+from specbench.errors import UsageError, printable, require, unknown
 from specbench.files import shown_path
 from specbench.runs.records import RECORDS, SUMMARY, TABLE
-from specbench.runs.run import (
-    is_benchmark,
-    read_run,
-    refuse_benchmarks,
-    run_folders,
-    unfinished,
-)
+from specbench.runs.run import is_benchmark, read_run, refuse_benchmarks, run_folders, unfinished
 from specbench.runs.shards import by_name, missing_shards, summarised_folders
 
 if TYPE_CHECKING:
@@ -40,14 +45,7 @@ BESIDE_SD, ALL_TABLES = "sd", "all"
 def chosen_runs(given: Sequence[Path] | None, rows: Rows, *files: str) -> list[Path]:
     """Return the chosen run folders, and print a note for each incomplete run.
 
-    Args:
-        given: Run folders, or folders that contain runs; by default the newest run under
-            ``results/``.
-        rows: What the command reads of them.
-        files: A folder that contains any of these files is a run.
-
-    Raises:
-        UsageError: There is no run, or no run has such rows.
+    A folder that contains any of the ``files`` is a run. The default is the newest run.
     """
     paths = given_or_newest(given)
     folders = summarised_folders(paths) if files == (SUMMARY,) else run_folders(paths, *files)
@@ -146,11 +144,7 @@ def table(options: TableOptions, rows: TableRows, runs: Runs = None) -> None:
 
 
 def print_benchmark(folder: Path, form: str = TEXT) -> None:
-    """Print the parts of a round of each system of a benchmark, and the ratios of systems.
-
-    Raises:
-        UsageError: The benchmark is not finished.
-    """
+    """Print the parts of a round of each system of a benchmark, and the ratios of systems."""
     if state := unfinished(folder):
         raise UsageError(f"{folder} is incomplete: {state}; run the same command again")
 
@@ -158,8 +152,7 @@ def print_benchmark(folder: Path, form: str = TEXT) -> None:
 
     from specbench.analysis.tables import benchmark
 
-    measured = benchmark.read_benchmark(folder)
-    systems, ratios = benchmark.bench_table(measured), benchmark.ratio_table(measured)
+    systems, ratios = benchmark.bench_tables(benchmark.read_benchmark(folder))
     if form == JSON:
         print_json({"systems": systems, "ratios": ratios})
     else:
@@ -171,11 +164,7 @@ def print_benchmark(folder: Path, form: str = TEXT) -> None:
 
 
 def _by_position(options: TableOptions, rows: Rows, runs: Sequence[Path] | None) -> None:
-    """Print acceptance by position.
-
-    Raises:
-        UsageError: The records of rounds are missing, or nothing is drafted.
-    """
+    """Print acceptance by position."""
     require(not options.paper, "--paper has no numbers by position: omit it or --by")
     folders = chosen_runs(runs, rows, RECORDS)
 
@@ -305,10 +294,19 @@ def _compare_against(
 
 
 def _print_sentences(judged: pd.DataFrame, options: CompareOptions) -> None:
-    """Print the verdicts below the tables, if they are wanted."""
-    if options.sentences and options.form not in (CSV, JSON):
+    """Print the verdicts on each task's methods below the tables, if they are wanted."""
+    from specbench.analysis.verdicts.compare import by_task
+
+    if not options.sentences or options.form in (CSV, JSON):
+        return
+    print()
+    for heading, sentences in by_task(judged).items():
+        print(printable(f"% {heading}" if options.form == LATEX else heading))
+        for sentence in map(printable, sentences):
+            wrapped = textwrap.fill(sentence, console().width, subsequent_indent="  ")
+            marked = {MARKDOWN: f"- {sentence}", LATEX: f"% {sentence}"}
+            print(marked.get(options.form, wrapped))
         print()
-        print_verdicts(judged, options.form)
 
 
 def _compare_runs(
@@ -339,11 +337,7 @@ def _compare_runs(
 
 
 def _without_baselines(names: Sequence[str], drafting: set[str]) -> list[str]:
-    """Return the methods to compare; baselines are in every comparison.
-
-    Raises:
-        UsageError: A method is not in the runs, or all are baselines.
-    """
+    """Return the methods to compare; baselines are in every comparison."""
     from specbench.methods.registry import AUTOREGRESSIVE
 
     baselines = {"sd", "static", AUTOREGRESSIVE}

@@ -232,10 +232,7 @@ def _remarks(job: HeadJob, description: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _advise(jobs: Sequence[HeadJob], root: Path, command: Callable[..., str]) -> None:
-    """Print how to use the heads that are above the static front, and say so of the others.
-
-    ``command`` returns a command from its methods, tasks and last options.
-    """
+    """Print how to use the heads above the static front (by ``command``), and name the others."""
     worths = {job.folder: read_description(job.folder).get("worth") or {} for job in jobs}
     useful = [job for job in jobs if worths[job.folder].get("better") is not False]
     if useful:

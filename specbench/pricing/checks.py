@@ -101,11 +101,8 @@ class PriceCheck(NamedTuple):
 def compare(scores: Scores, records: Sequence[SampleRecord]) -> PriceCheck:
     """Compare the price of a run's cell with its recorded rounds on the same prompts.
 
-    The price is that of the texts of all other cells, if there are any, else of its own.
-
-    Args:
-        scores: Texts of the target, of all lossless cells.
-        records: The cell's samples, by ``sd``, ``match``, ``block`` or ``sd-adaptive``.
+    The price is that of the texts of all other lossless cells, if there are any, else of its own.
+    The cell is one of ``sd``, ``match``, ``block`` or ``sd-adaptive``.
     """
     cell = records[0]
     writer = name_of(cell).method

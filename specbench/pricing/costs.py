@@ -78,11 +78,7 @@ class Costs:
         return 0.0 if self.prompts is None else float(np.interp(batch, self.batches, self.prompts))
 
     def require_measured(self, batches: Sequence[int], lengths: Sequence[int]) -> None:
-        """Check that all batch sizes, and some of the draft lengths, can be interpolated.
-
-        Raises:
-            UsageError: They cannot.
-        """
+        """Check that all batch sizes, and some of the draft lengths, can be interpolated."""
         for batch in batches:
             self.seconds(batch, 0, ModelDrafter())
         first, last = self.lengths[[1, -1]]
@@ -106,15 +102,9 @@ def _weights(grid: Floats, value: float) -> Floats:
 
 
 def read_costs(path: Path, engine: str | None = None) -> Costs:
-    """Read a table of costs, or the times of a folder of ``bench``.
+    """Read a table of costs, or the times of an engine in a folder of ``bench``.
 
-    Args:
-        path: A CSV file with ``COLUMNS``, of which ``repeat`` and ``draft_seconds`` may be
-            missing, or a folder that ``bench`` has written.
-        engine: The engine in a folder of ``bench``; None if it has only one.
-
-    Raises:
-        UsageError: The file cannot be read, has other columns or numbers, or lacks rows.
+    ``repeat`` and ``draft_seconds`` may be missing from the ``COLUMNS`` of a CSV file.
     """
     if path.is_dir() and stored(path / TABLE).exists():
         samples = read_samples(path)
@@ -132,11 +122,7 @@ def read_costs(path: Path, engine: str | None = None) -> Costs:
 
 
 def from_bench(table: pd.DataFrame, file: Path, engine: str | None = None) -> pd.DataFrame:
-    """Return the costs in the repeats of a benchmark that timed ``autoregressive`` and ``sd``.
-
-    Raises:
-        UsageError: Columns, the engine or one of the two methods are missing.
-    """
+    """Return the costs in the repeats of a benchmark that timed ``autoregressive`` and ``sd``."""
     needed = {"engine", "method", "rounds", "decode_seconds", "draft_seconds", *COLUMNS[:3]}
     lacking = sorted(needed - {*table})
     require(not lacking, f"{file} has no column {', '.join(lacking)}: give a folder of `bench`")
@@ -161,12 +147,7 @@ def from_bench(table: pd.DataFrame, file: Path, engine: str | None = None) -> pd
 
 
 def costs_of(table: pd.DataFrame, source: str) -> Costs:
-    """Return the costs of a table with ``COLUMNS``.
-
-    Raises:
-        UsageError: There are no rows, a number is not a positive one or too large, or a
-            combination is missing.
-    """
+    """Return the costs of a table with ``COLUMNS``."""
     lacking = sorted({"batch_size", "draft_length", "round_seconds"} - {*table})
     require(not lacking, f"{source} has no column {', '.join(lacking)}: add it")
     require(len(table) > 0, f"{source} has no rows: give the seconds of rounds")

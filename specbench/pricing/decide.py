@@ -4,8 +4,7 @@ A text of T tokens takes R expected rounds (``pricing.rounds``), and a round of 
 seconds (``pricing.costs``). Speculation with N drafts is then faster by ``(T s(0)) / (R(N) s(N))``,
 where s(0) is a pass without drafts. The interval covers the choice of prompts and, for costs that
 were measured repeatedly, the noise of the mean of their repeats; that of what is computed from a
-machine's figures is the bound of ``pricing.bounds``. The settings of engines for each
-drafter are methods of its class in ``decoding.drafters``.
+machine's figures is the bound of ``pricing.bounds``.
 """
 
 from __future__ import annotations
@@ -119,18 +118,6 @@ class Decision:
         best = (self.fastest(batch) for batch in self.batches)
         return next((setting for setting in best if setting.verdict == PAYS), None)
 
-    def optimism(self, batch: int) -> float:
-        """Return by about how much the best of all settings looks too fast, as it was chosen.
-
-        In every resample the fastest setting is chosen anew and compared with its value in the
-        data. This estimates the mean over experiments; a single one may be off by more.
-
-        Source: Efron 1983, doi:10.2307/2288636.
-        """
-        values = np.array([s.resampled for s in self.settings if s.batch == batch])
-        chosen = values[:, 1:].argmax(axis=0)
-        return max(0.0, float((values[:, 1:].max(axis=0) - values[chosen, 0]).mean()))
-
     def schedule(self, drafter: DrafterKind) -> Schedule:
         """Return the schedule of a drafter; N is 0 where it does not pay.
 
@@ -200,20 +187,24 @@ def decide(
             seconds = of_drafter.seconds(batch, length, rounds.drafter)
             tokens_per_round, prompts = resampled[:, column], of_drafter.prompt_seconds(batch)
             bound, is_exact = of_drafter.bound, rounds.is_exact and len(plain) == 1
-            ratio = _resampled_ratio(plain, seconds)
             if bound:
                 ratio = (plain + prompts) / (seconds + prompts * tokens_per_round)
+            elif len(plain) == 1:
+                ratio = plain / seconds
+            else:
+                totals = bootstrap(np.column_stack([plain, seconds]))
+                ratios = totals[:, 0] / totals[:, 1]
+                # The draws of prompts come in the same order, and must be independent of these.
+                ratio = np.concatenate([ratios[:1], ratios[:0:-1]])
             speedups = tokens_per_round * ratio
             value, ends = float(speedups[0]), (nan, nan)
             if rounds.is_assumed or (bound and bound.is_open):
                 value = nan
             elif bound:
                 ends = value / bound.factor, value * bound.factor
-            speedup = (
-                Interval(value, *ends, n)
-                if isnan(value) or bound or is_exact
-                else _speedup(tokens_per_round, plain, seconds, n)
-            )
+            speedup = Interval(value, *ends, n)
+            if not (isnan(value) or bound or is_exact):
+                speedup = _speedup(tokens_per_round, plain, seconds, n)
             tokens = estimate(tokens_per_round, n)
             settings.append(
                 PricedSetting(
@@ -253,13 +244,8 @@ def _speedup(tokens_per_round: Floats, plain: Floats, seconds: Floats, n: int) -
     """Return the speed-up with its interval.
 
     The logarithm of the ratio of mean seconds has the variance of a mean over R repeats. It is
-    added to that of the tokens per round, which the bootstrap over n prompts gives.
-
-    Args:
-        tokens_per_round: Of the prompts and of their resamples ``[1 + RESAMPLES]``.
-        plain: Seconds of a pass without drafts in every repeat ``[R]``.
-        seconds: Seconds of a round ``[R]``.
-        n: Number of prompts.
+    added to that of the tokens per round ``[1 + RESAMPLES]``, which the bootstrap over n prompts
+    gives. Seconds are those of a pass without drafts, and of a round, in every repeat ``[R]``.
     """
     ratio, repeats = plain.mean() / seconds.mean(), len(plain)
     if repeats == 1:
@@ -270,16 +256,6 @@ def _speedup(tokens_per_round: Floats, plain: Floats, seconds: Floats, n: int) -
     half = student(0.0, n, (of_costs, repeats - 1), (of_prompts, n - 1)).high
     value = float(ratio * tokens_per_round[0])
     return Interval(value, value * exp(-half), value * exp(half), n)
-
-
-def _resampled_ratio(plain: Floats, seconds: Floats) -> Floats:
-    """Return the ratio of mean seconds over repeats and of their resamples [1 + RESAMPLES]."""
-    if len(plain) == 1:
-        return np.ones(1) * plain / seconds
-    totals = bootstrap(np.column_stack([plain, seconds]))
-    ratios = totals[:, 0] / totals[:, 1]
-    # The draws of prompts come in the same order, and must be independent of these.
-    return np.concatenate([ratios[:1], ratios[:0:-1]])
 
 
 def answer(decision: Decision) -> str:
@@ -322,20 +298,16 @@ def _lengths_at(decision: Decision, batches: Sequence[int]) -> str:
     return start + (", ".join(texts) if len(texts) > 1 else next(iter(chosen)))
 
 
-def _listed(numbers: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers))
-
-
 def remarks(decision: Decision, priced: Sequence[PricedRounds]) -> Iterator[str]:
     """Say where a larger N may be faster, and in which way the speed-ups may be too large."""
     for drafter in decision.drafters:
         longest = max(s.length for s in decision.settings if s.drafter == drafter)
         bests = [decision.fastest(batch) for batch in decision.batches]
         best = [setting for setting in bests if setting.drafter == drafter]
-        if longest > 1 and (at := [s.batch for s in best if s.length == longest]):
+        if longest > 1 and (at := [str(s.batch) for s in best if s.length == longest]):
             yield (
                 f"{drafter}: N = {longest} is the largest that was priced, and the best at batch "
-                f"{_listed(at)}, so a larger one may be faster"
+                f"{', '.join(at)}, so a larger one may be faster"
             )
     for rounds in priced:
         if rounds.drafter.copies and rounds.is_exact:
@@ -350,7 +322,15 @@ def remarks(decision: Decision, priced: Sequence[PricedRounds]) -> Iterator[str]
                 f"them: with N = {rounds.lengths[-1]} it copies {drafts:.1f} in the mean, so "
                 "engines that verify only these gain more"
             )
-    if (most := max(decision.optimism(batch) for batch in decision.batches)) >= NOTICED:
+    # By how much the best of all settings looks too fast, as it was chosen: in every resample the
+    # fastest one is chosen anew and compared with its value in the data (Efron 1983,
+    # doi:10.2307/2288636). This is the mean over experiments; a single one may be off by more.
+    most = 0.0
+    for batch in decision.batches:
+        values = np.array([s.resampled for s in decision.settings if s.batch == batch])
+        chosen = values[:, 1:].argmax(axis=0)
+        most = max(most, float((values[:, 1:].max(axis=0) - values[chosen, 0]).mean()))
+    if most >= NOTICED:
         yield (
             f"expect a speed-up about {most:.3f} smaller: picking the best of many settings "
             "flatters it"
@@ -411,11 +391,7 @@ def break_even_table(decision: Decision) -> Table:
 
 
 def write_tables(folder: Path, decision: Decision) -> None:
-    """Write every setting, and the costs, as CSV files.
-
-    Raises:
-        SpecbenchError: A file cannot be written.
-    """
+    """Write every setting, and the costs, as CSV files."""
     alike = len({id(costs) for costs in decision.costs.values()}) == 1
     tables = {COSTS if alike else f"costs-{d}.csv": c.table() for d, c in decision.costs.items()}
     tables[DECISION] = decision.table()

@@ -62,10 +62,7 @@ def engine_flags(
 
 
 def vllm_flags(drafter: DrafterKind, schedule: Schedule, draft: str) -> list[str] | None:
-    """Return vLLM's flags for a number of drafts that depends on the batch size.
-
-    They are None if vLLM lacks this drafter.
-    """
+    """Return vLLM's flags for drafts by batch size; None if it lacks the drafter."""
     settings = drafter.vllm(max(length for *_, length in schedule), draft)
     if settings is None:
         return None
@@ -98,10 +95,7 @@ def tensorrt_llm_settings(drafter: DrafterKind, schedule: Schedule, draft: str) 
 
 
 def gguf_draft(pair: PairSpec) -> tuple[str, str]:
-    """Return the GGUF file of a pair's draft, and the command that makes it.
-
-    The command is empty if the file is there.
-    """
+    """Return the GGUF file of a pair's draft, and the command that makes it, if it is missing."""
     draft = str(pair.draft).rstrip("/")
     if draft.endswith(GGUF):
         return draft, ""

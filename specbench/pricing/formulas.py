@@ -92,10 +92,7 @@ def round_seconds(
     context: float,
     shared: float = 0.0,
 ) -> tuple[float, float]:
-    """Return the seconds of a round with N drafts, and those of them that drafting takes.
-
-    Without drafting it is a pass over one token of each text.
-    """
+    """Return the seconds of a round with N drafts, and those of them that drafting takes."""
     machine, engine = server.machine, server.engine
     target_pass = pass_seconds(server, target, batch, drafts + 1, context, shared)
     target_pass += engine.fixed
@@ -163,11 +160,7 @@ def seconds_per_token(
 def require_fits_machine(
     server: Deployment, target: ServedModel, drafting: DraftPasses, workload: Workload, batch: int
 ) -> None:
-    """Refuse a batch or a target that the machines cannot hold.
-
-    Raises:
-        UsageError: Its weights or its caches do not fit, or the devices cannot share the layers.
-    """
+    """Refuse a batch or a target that the machines cannot hold."""
     heads = target.shape.kv_heads
     require(
         server.together == 1 or heads % server.gpus == 0,

@@ -80,11 +80,7 @@ def drafting_of(kind: str, target: ServedModel, draft: ServedModel | None) -> Dr
 
 
 def require_fits(target: ServedModel, name: str, draft: ServedModel | None = None) -> None:
-    """Refuse a head of another model, by its configuration or its name, and a draft's other tokens.
-
-    Raises:
-        UsageError: Its width differs, or the draft's vocabulary by more than padding.
-    """
+    """Refuse a head of another model, by configuration or name, and a draft with other tokens."""
     shape, ours = target.shape, shown(target.name)
     if draft is not None:
         sizes = draft.shape.vocabulary, shape.vocabulary

@@ -133,11 +133,7 @@ def devices_in(name: str) -> int:
 
 
 def find_machine(name: str) -> Machine:
-    """Return a machine of ``machines.toml``, or the only one of a file of the user's own.
-
-    Raises:
-        UsageError: There is no such machine or file, or a figure is missing.
-    """
+    """Return a machine of ``machines.toml``, or the only one of a file of the user's own."""
     if name.endswith(".toml"):
         in_file: dict[str, Machine] = read_toml(Path(name), dict[str, Machine], "file of machines")
         require(len(in_file) == 1, f"{name} has {len(in_file)} machines: leave one in it")
@@ -165,11 +161,7 @@ def known_engine(name: str) -> ServingEngine | None:
 
 
 def find_engine(name: str) -> ServingEngine:
-    """Return the engine that the user names, perhaps with a version or a month.
-
-    Raises:
-        UsageError: There is no such engine, or the name has words of something else.
-    """
+    """Return the engine that the user names, perhaps with a version or a month."""
     engine, parts = known_engine(name), [*engines(), *MONTHS, "v", "b", "rc"]
     named = words_of(" ".join([*parts, *(n for entry in engines().values() for n in entry.names)]))
     if engine is None or any(word.isalpha() for word in words_of(name) - named):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -91,13 +91,16 @@ class PairScores:
 def texts_of(
     run: Run, pair: LoadedPair | Reader, records: Sequence[SampleRecord]
 ) -> Iterator[scores.ScoredText]:
-    """Yield the texts of a run's records, with their prompts as the run encoded them.
-
-    Raises:
-        UsageError: The examples are gone, or a prompt has another number of tokens now.
-    """
+    """Yield the texts of a run's records, with their prompts as the run encoded them."""
     for cell in scores.cells_of(records):
-        examples = examples_of(run, cell[0].task)
+        task = cell[0].task
+        if stored(run.folder / EXAMPLES).is_file():
+            examples = run.examples[task]
+        else:  # of a bundled task
+            described, settings = run.tasks[task], run.settings
+            definition = local_task(task, described.data.get("shots"))
+            chosen = definition.of_shard(settings.shard_slice, described.examples, settings.seed)
+            examples = {example.id: example for example in chosen}
         for record in cell:
             earlier = [
                 str(r.text)
@@ -106,7 +109,11 @@ def texts_of(
                 and (r.turn or 1) < (record.turn or 1)
             ]
             prompt = recorded_prompt(run, pair, examples[record.sample_id], record, earlier)
-            yield scores.ScoredText(scores.name_of(record), prompt, output_of(record, pair))
+            tokens = [*(record.token_ids or ())]
+            if record.stopped_by == "eos" and pair.eos_ids:
+                usual = pair.tokenizer.eos_token_id
+                tokens.append(usual if usual in pair.eos_ids else min(pair.eos_ids))
+            yield scores.ScoredText(scores.name_of(record), prompt, tokens)
 
 
 def recorded_prompt(
@@ -116,11 +123,7 @@ def recorded_prompt(
     record: SampleRecord,
     answers: Sequence[str],
 ) -> list[int]:
-    """Return the tokens of the prompt of a run's record, after the answers to earlier turns.
-
-    Raises:
-        UsageError: Their number differs from the record.
-    """
+    """Return the tokens of the prompt of a run's record, after the answers to earlier turns."""
     settings = run.settings
     ids = encode_prompt(
         pair.tokenizer,
@@ -137,29 +140,6 @@ def recorded_prompt(
     return ids
 
 
-def examples_of(run: Run, task: str) -> Mapping[str, Example]:
-    """Return a run's examples of a task by id: its own, or those of a bundled task.
-
-    Raises:
-        UsageError: The run does not store them, and the task is not bundled.
-    """
-    if stored(run.folder / EXAMPLES).is_file():
-        return run.examples[task]
-    described = run.tasks[task]
-    settings, definition = run.settings, local_task(task, described.data.get("shots"))
-    examples = definition.of_shard(settings.shard_slice, described.examples, settings.seed)
-    return {example.id: example for example in examples}
-
-
-def output_of(record: SampleRecord, pair: LoadedPair | Reader) -> list[int]:
-    """Return the tokens of a record's text, with the end token if there was one."""
-    tokens = list(record.token_ids or ())
-    if record.stopped_by != "eos" or not pair.eos_ids:
-        return tokens
-    usual = pair.tokenizer.eos_token_id
-    return [*tokens, usual if usual in pair.eos_ids else min(pair.eos_ids)]
-
-
 def score_by_task(
     source: PairScores,
     texts: Callable[[LoadedPair], Iterable[scores.ScoredText]],
@@ -170,13 +150,8 @@ def score_by_task(
 ) -> dict[str, scores.Scores]:
     """Return the scores of texts by task, also under the modules that draft.
 
-    Args:
-        source: The models.
-        texts: Encodes the texts, given the pair.
-        drafters: What will be priced.
-        depths: The most drafts of a round, for modules that draft.
-        folder: The scores in it are not computed again.
-        show: Shows what is done now.
+    ``texts`` encodes them, given the pair; those whose scores are in the folder are not scored
+    again. ``depths`` are the most drafts of a round, for modules that draft.
     """
     show("reading the texts")
     encoded = [*texts(source.pair)]
@@ -197,13 +172,7 @@ def score_texts(
     folder: Path,
     show: Callable[[str], object],
 ) -> dict[str, scores.Scores]:
-    """Score texts, except those whose scores are in the folder; return the scores by task.
-
-    ``show`` is called with what is done now.
-
-    Raises:
-        SpecbenchError: The folder cannot be written.
-    """
+    """Score texts unless the folder has their scores; return the scores by task."""
     conditions = source.conditions
     with clear_errors(folder):
         make_folder(folder)

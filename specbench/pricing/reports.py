@@ -46,9 +46,6 @@ def read_reports(paths: Sequence[Path], batches: Sequence[int] = ()) -> Costs:
     Of two models the larger one is the target, or the first one where files do not say their sizes;
     without a second one drafts cost nothing. ``batches`` are 1 by default, or those of rounds that
     a server has measured.
-
-    Raises:
-        UsageError: A file is none of these, or too few numbers of rows are measured.
     """
     timed = [entry for path in paths for entry in _entries(path)]
     names = [*dict.fromkeys(entry.model for entry in timed)]
@@ -93,11 +90,7 @@ def read_reports(paths: Sequence[Path], batches: Sequence[int] = ()) -> Costs:
 def costs_in(
     paths: Sequence[Path], batches: Sequence[int] = (), engine: str | None = None
 ) -> Costs:
-    """Return the costs in reports, see ``read_reports``, or in one table, see ``read_costs``.
-
-    Raises:
-        UsageError: A file is neither, or there are several tables.
-    """
+    """Return the costs in reports, see ``read_reports``, or in one table, see ``read_costs``."""
     if paths[0].suffix in REPORTS:
         return read_reports(paths, batches)
     require(len(paths) == 1, f"--costs {paths[0]} has all costs: give it alone")

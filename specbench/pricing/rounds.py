@@ -55,15 +55,7 @@ class PricedRounds:
 
 
 def rates_of(text: str, longest: int) -> list[float]:
-    """Return the rate of each position, given that the drafts before it are accepted.
-
-    Args:
-        text: The rates, separated by commas; a single one holds for every position.
-        longest: The most drafts of a round.
-
-    Raises:
-        UsageError: They are not numbers from 0 to 1.
-    """
+    """Return the rate of each position, given that drafts before it are accepted; or one of all."""
     try:
         rates = [float(rate) for rate in text.split(",")]
     except ValueError:
@@ -81,14 +73,8 @@ def mean_lengths(
 ) -> dict[str, tuple[float, int]]:
     """Return tokens per round and N by the name of a drafter, empty for an unnamed one.
 
-    Args:
-        flag: The option.
-        texts: ``[NAME=]L[@N]``.
-        drafts: N of those that have none of their own.
-        is_share: Whether the texts say accepted over drafted tokens.
-
-    Raises:
-        UsageError: A text has another form, or there is no N.
+    The texts of an option are ``[NAME=]L[@N]``, of which N is ``drafts`` by default. They may say
+    the share of drafts that is accepted in place of L.
     """
     means = {}
     for text in texts:
@@ -107,15 +93,7 @@ def mean_lengths(
 
 
 def rate_of_length(accepted: float, drafts: int) -> float:
-    """Return the rate that gives a mean accepted length, if it is the same at every position.
-
-    Args:
-        accepted: Tokens per round, the one after the drafts included.
-        drafts: N.
-
-    Raises:
-        UsageError: No rate gives it.
-    """
+    """Return the rate at every position that gives so many tokens per round with N drafts."""
     require(
         1 <= accepted <= drafts + 1,
         f"--accepted-length {accepted:g} is no mean of rounds with {drafts} drafts, which emit "
@@ -210,11 +188,8 @@ def with_one(reach: Floats) -> Floats:
 def drafting(scores: Scores, drafter: DrafterKind, rule: str, most: int) -> Drafting:
     """Return what is known of all rounds of texts, with up to ``most`` drafts.
 
-    Args:
-        scores: The texts.
-        drafter: What proposes drafts; with weights of its own, one of ``scores.modules``.
-        rule: What judges drawn drafts: ``match``, ``block``, or ``sd`` and its like.
-        most: N.
+    A drafter with weights of its own is one of ``scores.modules``. The rule that judges drawn
+    drafts is ``match``, ``block``, or ``sd`` and its like.
     """
     if drafter.copies:
         return _copied(scores, drafter, most)

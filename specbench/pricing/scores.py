@@ -10,6 +10,7 @@ import gzip
 import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -148,26 +149,20 @@ def padded(rows: Sequence[Sequence[Any]]) -> Floats:
 
 def read_scores(file: Path) -> dict[str, Record]:
     """Return the scores of texts in a file, by the key of all that decides them."""
-    lines = read_lines(file) if file.is_file() else ()
-    return {record["key"]: record for record in map(_record, lines) if record}
-
-
-def _record(line: bytes) -> Record | None:
-    """Return the record in a line; None if it is damaged, so that its text is scored again."""
-    try:
-        record: Record = json.loads(line)
-        return record if isinstance(record["key"], str) else None
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return None
+    records: dict[str, Record] = {}
+    for line in read_lines(file) if file.is_file() else ():
+        # The text of a damaged line is scored again.
+        with suppress(ValueError, TypeError, KeyError, RecursionError):
+            record: Record = json.loads(line)
+            if isinstance(key := record["key"], str):
+                records[key] = record
+    return records
 
 
 def is_scored(record: Record | None, size: int, depths: int = 0) -> bool:
-    """Return whether a record has possible numbers for each token of a text.
+    """Return whether a record, which may come from anyone, has possible numbers for each token.
 
-    Args:
-        record: The record, which may come from anyone; None if there is none.
-        size: Tokens of the text.
-        depths: Depths of a module that drafts, else 0.
+    The text has ``size`` tokens. A module that drafts has ``depths``, all others have 0.
     """
     for name in COLUMNS:
         try:
@@ -184,11 +179,7 @@ def is_scored(record: Record | None, size: int, depths: int = 0) -> bool:
 
 
 def write_scores(file: Path, records: Mapping[str, Record]) -> None:
-    """Write the scores of texts, packed.
-
-    Raises:
-        SpecbenchError: They cannot be written.
-    """
+    """Write the scores of texts, packed."""
     lines = [json.dumps(record) + "\n" for record in records.values()]
     write_atomically(file, gzip.compress("".join(lines).encode(), mtime=0))
 
@@ -223,13 +214,7 @@ def cells_of(records: Sequence[SampleRecord]) -> list[list[SampleRecord]]:
 def target_texts(
     records: Sequence[SampleRecord], tasks: Collection[str] = (), limit: int | None = None
 ) -> list[SampleRecord]:
-    """Return the records of all texts of the target: of every lossless cell of each task.
-
-    A limit is one of prompts.
-
-    Raises:
-        UsageError: There is none.
-    """
+    """Return the records of the texts of every lossless cell of each task, of so many prompts."""
     decoded = [record for record in records if record.token_ids is not None]
     names = dict.fromkeys(record.method for record in decoded)
     lossless = [name for name in names if name in METHODS and METHODS[name].exact]
@@ -239,21 +224,14 @@ def target_texts(
             "price: give a run with autoregressive or sd, and token ids"
         )
     cells = cells_of([record for record in decoded if record.method in lossless])
-    chosen = [
-        record
-        for cell in cells
-        if not tasks or cell[0].task in tasks
-        for record in first_prompts(cell, limit)
-    ]
+    chosen: list[SampleRecord] = []
+    for cell in cells:
+        if not tasks or cell[0].task in tasks:
+            prompts = {*[*dict.fromkeys(record.sample_id for record in cell)][:limit]}
+            chosen += [record for record in cell if record.sample_id in prompts]
     if not chosen:
         raise UsageError(f"this run has no texts of {', '.join(tasks)}: see its config.json")
     return chosen
-
-
-def first_prompts(cell: Sequence[SampleRecord], limit: int | None) -> list[SampleRecord]:
-    """Return the records of a cell's first prompts, with all repeats and turns."""
-    prompts = {*[*dict.fromkeys(record.sample_id for record in cell)][:limit]}
-    return [record for record in cell if record.sample_id in prompts]
 
 
 def recorded_rounds(

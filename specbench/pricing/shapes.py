@@ -187,12 +187,7 @@ def words_of(name: str) -> frozenset[str]:
 
 
 def nearest(name: str, table: Mapping[str, T]) -> T | None:
-    """Return the entry with the most words of which all are in a name; None if there is none.
-
-    Args:
-        name: For example "Qwen3-32B-AWQ", or "NVIDIA GeForce RTX 5090 Laptop GPU".
-        table: The entries by one of their names.
-    """
+    """Return the entry with the most words of which all are in a name; None if there is none."""
     words = words_of(name)
     names = [(words_of(alias), key) for key, one in table.items() for alias in (key, *one.names)]
     matching = [(len(of_alias), key) for of_alias, key in names if of_alias <= words]
@@ -216,11 +211,7 @@ def known_shape(name: str) -> Shape | None:
 
 
 def read_config(file: Path) -> dict[str, Any]:
-    """Return the content of a ``config.json``.
-
-    Raises:
-        UsageError: It cannot be read.
-    """
+    """Return the content of a ``config.json``."""
     try:
         return dict(json.loads(file.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:
@@ -230,11 +221,7 @@ def read_config(file: Path) -> dict[str, Any]:
 
 
 def shape_of_config(values: Mapping[str, Any], name: str) -> Shape:
-    """Return the shape of a configuration of Transformers.
-
-    Raises:
-        UsageError: It lacks a size.
-    """
+    """Return the shape of a configuration of Transformers."""
     config = {**values, **(values.get("text_config") or {})}
 
     def value(*names: str, default: Any = 0) -> Any:
@@ -315,15 +302,7 @@ def _of_gguf(path: Path) -> ServedModel:
 
 
 def find_model(name: str, architecture: Mapping[str, Any] | None = None) -> ServedModel:
-    """Return a model by a folder, a GGUF file, the table of well-known models, or the hub.
-
-    Args:
-        name: What the user typed.
-        architecture: Its configuration, if a pair describes it.
-
-    Raises:
-        UsageError: It has no shape anywhere.
-    """
+    """Return a model by its ``architecture``, a folder, a GGUF file, a known name, or the hub."""
     if architecture:
         return ServedModel(name, shape_of_config(architecture, name))
     path = Path(name)

@@ -80,11 +80,7 @@ class Place:
     forms: Sequence[str | None] = ()
 
     def server(self, target: ServedModel) -> machines.Deployment:
-        """Return the machines and the engine; llama.cpp for its own formats and Apple's chips.
-
-        Raises:
-            UsageError: One of them is unknown.
-        """
+        """Return the machines and the engine; llama.cpp for its own formats and Apple's chips."""
         machine, engine = machines.find_machine(self.machine), None
         if self.serving is not None:
             engine = machines.find_engine(self.serving)
@@ -96,11 +92,7 @@ class Place:
         )
 
     def model(self, role: str, pair: PairSpec) -> ServedModel:
-        """Return a model of a pair with the precision of its weights and caches.
-
-        Raises:
-            UsageError: It has no shape, or a format is unknown.
-        """
+        """Return a model of a pair with the precision of its weights and caches."""
         model = find_model(pair.models[role], pair.architecture.get(role))
         number = list(pair.models).index(role)
         forms = [*self.weights[number : number + 1], *self.forms, pair.dtype]
@@ -121,11 +113,7 @@ def source_of_texts(
     folder: Path,
     loader: Loader,
 ) -> Basis:
-    """Return the rounds of drafters on the texts of a run's only task.
-
-    Raises:
-        RunError: The texts are not the target's.
-    """
+    """Return the rounds of drafters on the texts of a run's only task."""
     ((task, texts),) = by_task.items()
     if any(deviation.is_sure for deviation in deviations(texts)):
         raise RunError(f"the texts of {task} are not drawn from the target: see `specbench price`")
@@ -143,11 +131,7 @@ def source_of_texts(
 
 
 def require_prompts(names: Iterable[tuple[str, str]]) -> None:
-    """Check the task and the sample id of each text.
-
-    Raises:
-        UsageError: There are several tasks, or too few prompts for an interval.
-    """
+    """Check the task and the sample id of each text."""
     prompts = Counter(task for task, _ in dict.fromkeys(names))
     (task, number), *others = prompts.items()
     require(
@@ -162,11 +146,7 @@ def require_prompts(names: Iterable[tuple[str, str]]) -> None:
 
 
 def repository_of(name: str | None) -> str | None:
-    """Return where a well-known model lies on the hub; files and ids stay as they are.
-
-    Raises:
-        UsageError: The name is none of these.
-    """
+    """Return where a well-known model lies on the hub; files and ids stay as they are."""
     if name is None or Path(name).exists() or HUB_ID.match(name):
         return name
     find_model(name)
@@ -177,11 +157,7 @@ def repository_of(name: str | None) -> str | None:
 def costs_of_machine(
     place: Place, source: Basis, batches: Sequence[int], lengths: Sequence[int]
 ) -> dict[DrafterKind, Costs]:
-    """Return the costs of each drafter by a machine's figures; nothing is loaded but shapes.
-
-    Raises:
-        UsageError: A model has no shape, or the models, the batch and the machine do not fit.
-    """
+    """Return the costs of each drafter by a machine's figures; nothing is loaded but shapes."""
     pair, workload = source.pair, source.workload
     assert pair is not None
     target, by_drafter = place.model("target", pair), {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -13,7 +13,7 @@ from specbench.analysis.statistics.intervals import Interval, bootstrap, estimat
 from specbench.analysis.tables.shown import ENDS
 from specbench.analysis.tables.table import Field, Table, number, with_interval
 from specbench.decoding.drafters.kind import DrafterKind
-from specbench.decoding.drafters.policies import Floats, Policy
+from specbench.decoding.drafters.policies import Policy
 from specbench.pricing.checks import Deviation, PriceCheck
 from specbench.pricing.rounds import drafting, visits
 from specbench.pricing.scores import Scores
@@ -32,7 +32,8 @@ def priced_rows(
     ``drafters`` are pairs of a drafter and a rule, and ``by`` is empty or names the column
     ``category``.
     """
-    rows = []
+    rows: list[dict[str, Any]] = []
+    categories = [name.category or "" if by else "" for name in scores.names]
     for drafter, rule in drafters:
         whole = drafting(scores, drafter, rule, max(lengths))
         alike = drafter.one_hot or rule not in ("match", "block")  # the rule does not matter
@@ -40,30 +41,17 @@ def priced_rows(
         for length, policy in product(lengths, policies):
             rounds = visits(whole.within(length), policy)
             columns = np.stack([scores.is_token, *rounds], axis=-1).sum(1)
-            setting = {"drafter": label, "policy": policy.label}
-            rows += [
-                {**part, **setting, "draft_length": length, **_statistics(sums)}
-                for part, sums in _parts(scores, columns, by)
-            ]
+            setting = {"drafter": label, "policy": policy.label, "draft_length": length}
+            for category in sorted({*categories}):
+                texts = [text for text, name in enumerate(categories) if name == category]
+                sums = scores.of(texts).by_prompt(columns[texts])  # [n, 3] by prompt
+                totals, n = bootstrap(sums), len(sums)
+                figures = {
+                    **ends_of("tokens_per_round", estimate(ratio(totals[:, :2]), n)),
+                    **ends_of("drafted_per_round", estimate(ratio(totals[:, [2, 1]]), n)),
+                }
+                rows.append({**({by: category} if by else {}), **setting, **figures, "n": n})
     return pd.DataFrame(rows)
-
-
-def _parts(scores: Scores, columns: Floats, by: str) -> Iterator[tuple[dict[str, str], Floats]]:
-    """Yield the parts of texts with their columns ``[B, 3]`` summed by prompt."""
-    categories = [name.category or "" if by else "" for name in scores.names]
-    for category in sorted({*categories}):
-        rows = [row for row, name in enumerate(categories) if name == category]
-        yield {by: category} if by else {}, scores.of(rows).by_prompt(columns[rows])
-
-
-def _statistics(sums: Floats) -> dict[str, float]:
-    """Return the statistics of sums ``[n, 3]`` by prompt: tokens, rounds, drafts."""
-    totals, n = bootstrap(sums), len(sums)
-    return {
-        **ends_of("tokens_per_round", estimate(ratio(totals[:, :2]), n)),
-        **ends_of("drafted_per_round", estimate(ratio(totals[:, [2, 1]]), n)),
-        "n": n,
-    }
 
 
 def ends_of(name: str, interval: Interval) -> dict[str, float]:

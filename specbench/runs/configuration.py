@@ -270,10 +270,7 @@ class Difference(NamedTuple):
 def differences_of(
     first: Any, second: Any, ignored: set[str], name: str = "", absent: Any = None
 ) -> Iterator[Difference]:
-    """Yield the differences between two configurations, apart from the keys in ``ignored``.
-
-    ``absent`` is the value of a key that only one of them has.
-    """
+    """Yield differences but for ``ignored`` keys; ``absent`` stands for a key that one lacks."""
     if isinstance(first, dict) and isinstance(second, dict):
         for key in [key for key in {**first, **second} if key not in ignored]:
             key_path = f"{name}.{key}" if name else key

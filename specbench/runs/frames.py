@@ -263,11 +263,7 @@ def _require_distinct(table: pd.DataFrame, files: Sequence[Path], lengths: Seque
 
 
 def _read_table(path: Path, kinds: Mapping[str, type], needed: Collection[str]) -> pa.Table:
-    """Read those columns of a table that have a type.
-
-    Raises:
-        UsageError: The file cannot be read, is empty, has a number that is none, or lacks a column.
-    """
+    """Read those columns of a table that have a type."""
     names = _heading(path)
     options = arrow_csv.ConvertOptions(
         column_types={n: pa.string() if k is str else pa.float64() for n, k in kinds.items()},
@@ -298,11 +294,7 @@ def _read_table(path: Path, kinds: Mapping[str, type], needed: Collection[str]) 
 
 
 def _heading(path: Path) -> list[str]:
-    """Return the column names of a table; none if it cannot be read.
-
-    Raises:
-        UsageError: It is not UTF-8, or the heading is longer than that of any run.
-    """
+    """Return the column names of a table; none if it cannot be read."""
     try:
         with open_text(path) as file:
             heading = file.readline(_LONGEST_HEADING)
@@ -377,11 +369,7 @@ class Selection:
         return table if selected.all() else table[selected].reset_index(drop=True)
 
     def _split(self, table: pd.DataFrame) -> pd.DataFrame:
-        """Add the values of the columns ``by`` to the names of the tasks.
-
-        Raises:
-            UsageError: All values of a column are blank.
-        """
+        """Add the values of the columns ``by`` to the names of the tasks."""
         names = table["task"]
         for column in self.by:
             values = table[column]

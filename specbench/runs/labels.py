@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -72,7 +72,12 @@ def method_labels(cells: Sequence[Mapping[str, Any]]) -> list[str]:
     served = {(cell["task"], cell["head"]) for cell in cells if isinstance(cell["head"], str)}
     has_two_sources = any((task, RESULTS) in served for task, head in served if head == BUNDLED)
     heads = {head for _, head in served} - (set() if has_two_sources else set(_FOUND))
-    lengths = {name: _shortest_ending(name, heads) for name in heads}
+    lengths = {}  # parts of the shortest end of a path that no other name shares
+    for name in heads:
+        parts, further = PurePath(name).parts, [PurePath(n).parts for n in heads if n != name]
+        ends = range(1, len(parts))
+        unique = (n for n in ends if all(parts[-n:] != other[-n:] for other in further))
+        lengths[name] = next(unique, max(len(parts), 1))
     for siblings in _recipes(heads):
         lengths |= dict.fromkeys(siblings, max(lengths[name] for name in siblings))
     short = {name: str(PurePath(*PurePath(name).parts[-lengths[name] :])) for name in heads}
@@ -91,12 +96,3 @@ def _recipes(heads: Iterable[str]) -> Iterable[list[str]]:
         if recipe := recipe_of(name):
             recipes.setdefault(recipe, []).append(name)
     return recipes.values()
-
-
-def _shortest_ending(name: str, names: Collection[str]) -> int:
-    """Return the number of parts of the shortest end of a path that no other name shares."""
-    parts, further = PurePath(name).parts, [PurePath(n).parts for n in names if n != name]
-    length = 1
-    while length < len(parts) and any(parts[-length:] == other[-length:] for other in further):
-        length += 1
-    return length

@@ -37,10 +37,7 @@ PlaceIndex = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 
 
 class RecordedRounds(BaseModel):
-    """The rounds of a text: lists with one entry per round, see ``decoding.records.RoundRecord``.
-
-    Older runs lack some of them.
-    """
+    """The rounds of a text, one entry each; older runs lack some, see ``RoundRecord``."""
 
     model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
 
@@ -252,11 +249,7 @@ class SampleRecord(SampleColumns):
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> Self:
-        """Return the record in a row of ``samples.csv``, without what only a line has.
-
-        Raises:
-            UsageError: A value is none of its column.
-        """
+        """Return the record in a row of ``samples.csv``, without what only a line has."""
         fields = {name: value for name, value in row.items() if value == value}
         if terms := fields.get("bleu_terms"):
             fields["bleu_terms"] = terms.split()

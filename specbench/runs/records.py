@@ -78,11 +78,7 @@ def read_lines(path: Path) -> Iterator[bytes]:
 
 
 def record_files(folder: Path) -> list[Path]:
-    """Return the files with a run's records, the plain ``samples.jsonl`` before packed copies.
-
-    Raises:
-        UsageError: There is none.
-    """
+    """Return the files with a run's records, the plain ``samples.jsonl`` before packed copies."""
     files = [path for path in copies(folder / RECORDS) if path.is_file()]
     if not files:
         raise UsageError(lacks(folder, RECORDS))
@@ -154,9 +150,6 @@ def set_aside(path: Path, damaged: Collection[int]) -> Path:
     """Move damaged lines, given by number, to the file beside it; return that file.
 
     A line is in one of the files at any moment, even if the process is killed.
-
-    Raises:
-        SpecbenchError: A file cannot be written.
     """
     aside = damaged_file(path)
     with replacing(path) as file, packing(path, file) as records, aside.open("ab") as moved:
@@ -205,11 +198,7 @@ def write_examples(folder: Path, tasks: Mapping[str, Iterable[Example]]) -> None
 
 
 def read_examples(folder: Path) -> dict[str, dict[str, Example]]:
-    """Return the examples of a run by task name and id.
-
-    Raises:
-        UsageError: The file does not exist, or a line is not an example.
-    """
+    """Return the examples of a run by task name and id."""
     path = stored(folder / EXAMPLES)
     if not path.exists():
         raise UsageError(
@@ -234,10 +223,7 @@ _ExampleLine = create_model("_ExampleLine", __base__=StrictModel, task=(str, ...
 
 
 def prompts_of(*folders: Path) -> dict[tuple[str, str], str]:
-    """Return the first example with the same prompt, by task and id of those that repeat one.
-
-    Several folders are the shards of one run.
-    """
+    """Return the first example with the same prompt by task and id, over the shards of a run."""
     tasks: dict[str, dict[str, Example]] = {}
     for folder in folders:
         with suppress(UsageError):  # an older run has none, and `verify` names a damaged file
@@ -270,12 +256,7 @@ class RunTables(NamedTuple):
 
 
 def write_samples(folder: Path, into: Path | None = None) -> RunTables | None:
-    """Write the tables of a run's samples from its records; return them if any was decoded.
-
-    Args:
-        folder: The run.
-        into: Where to write them; None writes them into the run.
-    """
+    """Write the tables of a run's samples into it or a folder; return them if any was decoded."""
     same_prompts = prompts_of(folder)
     samples = sample_table(latest_records(folder), same_prompts)
     if not samples.rows:
@@ -305,10 +286,7 @@ def sample_table(
 
 
 def _row(record: SampleRecord) -> dict[str, Any]:
-    """Return a row of ``samples.csv``; metrics other than quality have their own columns.
-
-    A score never replaces a column, whatever its name is.
-    """
+    """Return a row of ``samples.csv``, in which no further metric replaces a column."""
     scores = {n: s for n, s in (record.scores or {}).items() if n != record.quality_metric}
     row = scores | record.present()
     if record.bleu_terms:

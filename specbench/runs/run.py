@@ -120,15 +120,7 @@ class Run:
         return {server.name: server for server in self.config.servers}
 
     def same_servers(self, name: str, elsewhere: Collection[str] = ()) -> list[str]:
-        """Return the arms that differ from a server in their name alone, or also in their address.
-
-        Args:
-            name: The server's arm.
-            elsewhere: Arms that are equal servers at other addresses.
-
-        Raises:
-            UsageError: An arm in ``elsewhere`` has other settings, models or another version.
-        """
+        """Return the arms that are the same server as one, also at addresses ``elsewhere``."""
         recorded = self.environment.servers
         facts = {
             arm: {**server.plain(), **recorded.get(arm, {})} for arm, server in self.servers.items()
@@ -161,10 +153,7 @@ class Run:
         return records.read_examples(self.folder)
 
     def records(self, needed: Collection[str] = ()) -> list[SampleRecord]:
-        """Return one record per sample in the order of the plan, see ``records.latest_records``.
-
-        Those of examples that repeat a prompt have its first example as ``same_prompt_as``.
-        """
+        """Return one record per sample, in the plan's order, with its ``same_prompt_as``."""
         samples = records.latest_records(self.folder, needed)
         first = records.prompts_of(self.folder)
         for record in samples:
@@ -215,20 +204,18 @@ def run_folders(paths: Sequence[Path | str], *names: str) -> list[Path]:
     """
     if not paths:
         raise UsageError("no run was given: name at least one folder under results/")
-    runs = [folder for path in paths for folder in _runs_in(Path(path).resolve(), names)]
-    folders = list(dict.fromkeys(runs))
+    folders: dict[Path, None] = {}
+    for path in (Path(path).resolve() for path in paths):
+        runs = [path]
+        if not any(stored(path / name).exists() for name in names):
+            require_folders([path])
+            runs = sorted({file.parent for name in names for file in find_stored(path, name)})
+            if not runs:
+                raise UsageError(records.lacks(path, names[0]))
+        folders |= dict.fromkeys(runs)
     for folder in folders:
         require_plain(folder)
-    return folders
-
-
-def _runs_in(path: Path, names: Sequence[str]) -> Sequence[Path]:
-    if any(stored(path / name).exists() for name in names):
-        return (path,)
-    require_folders([path])
-    if runs := {file.parent for name in names for file in find_stored(path, name)}:
-        return sorted(runs)
-    raise UsageError(records.lacks(path, names[0]))
+    return [*folders]
 
 
 def is_benchmark(folder: Path) -> bool:
@@ -255,10 +242,7 @@ def require_in_runs(column: str, values: Iterable[object], present: Sequence[str
 
 
 def require_cells(folders: Iterable[Path], chosen: Mapping[str, Collection[object]]) -> None:
-    """Refuse values that no cell of the runs has in these columns, before any table is read.
-
-    The tables are left to decide if a run does not say which cells it has.
-    """
+    """Refuse values that no cell has in these columns, if the runs say which cells they have."""
     cells: list[dict[str, Any]] = []
     for folder in folders:
         tasks = read_run(folder, required=False).tasks

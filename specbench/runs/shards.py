@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -44,11 +45,7 @@ def by_name(folders: Iterable[Path]) -> dict[str, list[Path]]:
 
 
 def summarised_folders(paths: Sequence[Path | str]) -> list[Path]:
-    """Return the folders of runs with a summary, and all shards, which are summarised together.
-
-    Raises:
-        UsageError: A path has no summary in it or one level below, and no shard.
-    """
+    """Return the folders of runs with a summary, and all shards, which are summarised together."""
     folders: list[Path] = []
     for path in paths:
         below = run_folders([path], SUMMARY, TABLE)
@@ -63,7 +60,12 @@ def missing_shards(folders: Iterable[Path]) -> Iterator[str]:
     for name, parts in by_name(folders).items():
         if not is_sharded(name):
             continue
-        slices = {folder: part for folder in parts if (part := _slice(folder)) is not None}
+        slices: dict[Path, slice] = {}
+        for folder in parts:
+            with suppress(UsageError):  # it may not say which shard it is
+                settings = read_run(folder, required=False).settings
+                if settings.shard is not None:
+                    slices[folder] = settings.shard_slice
         count = max((part.step for part in slices.values()), default=0)
         ended = [part for folder, part in slices.items() if not unfinished(folder)]
         done = {n for part in ended if count % part.step == 0 for n in range(count)[part]}
@@ -72,15 +74,6 @@ def missing_shards(folders: Iterable[Path]) -> Iterator[str]:
             numbers = f"{', '.join(first)} and {last}" if first else last
             shards, are = ("shards", "are") if first else ("shard", "is")
             yield f"{shards} {numbers} of {name} {are} missing or unfinished"
-
-
-def _slice(folder: Path) -> slice | None:
-    """Return the prompts of a folder's shard; None if it does not say which one it is."""
-    try:
-        settings = read_run(folder, required=False).settings
-    except UsageError:
-        return None
-    return settings.shard_slice if settings.shard is not None else None
 
 
 @dataclass(frozen=True)
@@ -92,8 +85,15 @@ class ShardedRun(Run):
     @cached_property
     def environment(self) -> Environment:
         """The environment of the first shard, with the greedy texts of all."""
-        cells = [cell for run in self.shards for cell in run.environment.greedy_texts]
-        return self.shards[0].environment.model_copy(update={"greedy_texts": _added(cells)})
+        sums: dict[tuple[str, ...], GreedyFacts] = {}
+        for cell in (cell for run in self.shards for cell in run.environment.greedy_texts):
+            key = cell.task, cell.method, cell.alone
+            if before := sums.get(key):
+                added = {name: getattr(before, name) + getattr(cell, name) for name in _SUMS}
+                cell = cell.model_copy(update=added)
+            sums[key] = cell
+        update = {"greedy_texts": [*sums.values()]}
+        return self.shards[0].environment.model_copy(update=update)
 
 
 def whole_run(runs: Sequence[Run]) -> Run:
@@ -118,15 +118,3 @@ def whole_run(runs: Sequence[Run]) -> Run:
     planned = sum(run.config.samples_planned or 0 for run in runs)
     changes = {"tasks": [*tasks.values()], "progress": progress, "samples_planned": planned}
     return ShardedRun(first.folder, first.config.model_copy(update=changes), first.trust, runs)
-
-
-def _added(greedy: Iterable[GreedyFacts]) -> list[GreedyFacts]:
-    """Add up the greedy texts of each method."""
-    sums: dict[tuple[str, ...], GreedyFacts] = {}
-    for cell in greedy:
-        key = cell.task, cell.method, cell.alone
-        if before := sums.get(key):
-            added = {name: getattr(before, name) + getattr(cell, name) for name in _SUMS}
-            cell = cell.model_copy(update=added)
-        sums[key] = cell
-    return list(sums.values())

@@ -229,10 +229,7 @@ TYPES: dict[str, type] = {"text": str, "number": float, "integer": int}
 
 
 class ColumnMeaning(NamedTuple):
-    """A column of one or more tables.
-
-    Whole numbers that may be blank have the type ``number``, which is a float.
-    """
+    """A column of tables; whole numbers that may be blank are a ``number``, which is a float."""
 
     tables: tuple[str, ...]
     name: str

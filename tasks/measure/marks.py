@@ -16,8 +16,7 @@ from specbench.analysis.tables.benchmark import (
     OVER_AUTOREGRESSIVE,
     OVER_ONE,
     ROUND_OVER_SD,
-    bench_table,
-    ratio_table,
+    bench_tables,
     read_benchmark,
 )
 from specbench.analysis.tables.table import Column, Table
@@ -50,8 +49,8 @@ class Results:
     def __init__(self, folder: Path, engine: str) -> None:
         wanted = "engine == @engine and draft_length in [0, 5]"
         measured = read_benchmark(folder)
-        self.table = bench_table(measured).query(wanted)
-        self.ratios = ratio_table(measured).query(wanted)
+        systems, ratios = bench_tables(measured)
+        self.table, self.ratios = systems.query(wanted), ratios.query(wanted)
 
     def share(self, method: str) -> float:
         """Return the share of the bandwidth limit at batch 1, averaged over forced acceptances."""

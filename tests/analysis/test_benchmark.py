@@ -88,7 +88,7 @@ WORKED = {  # of `sd`
 
 
 def test_figures_of_systems_are_blank_if_unknown():
-    table = benchmark.bench_table(measured())
+    table, _ = benchmark.bench_tables(measured())
     sd, step = row(table, EAGER, "sd"), row(table, EAGER, "autoregressive")
     assert sd[list(WORKED)].to_dict() == pytest.approx(WORKED)
     assert step["limit_share"] == pytest.approx(0.6)
@@ -103,7 +103,7 @@ RATIOS: list[tuple[str, str, str, int, float]] = [
 
 
 def test_ratios_of_systems():
-    ratios = benchmark.ratio_table(measured())
+    _, ratios = benchmark.bench_tables(measured())
     for kind, engine, method, size, expected in RATIOS:
         ratio = row(ratios[ratios["ratio"] == kind], engine, method, size)
         assert ratio[["value", "low", "high"]].tolist() == pytest.approx([expected] * 3)
@@ -120,7 +120,7 @@ def test_ratios_of_systems():
 
 
 def test_a_forced_system_is_compared_with_one_of_the_same_acceptance():
-    ratios = benchmark.ratio_table(measured(("0.5", "0.8")))
+    _, ratios = benchmark.bench_tables(measured(("0.5", "0.8")))
     over_one = ratios[ratios["ratio"] == benchmark.OVER_ONE].query("method == 'sd'")
     assert over_one["forced_acceptance"].tolist() == [0.5, 0.8]
     over = ratios[ratios["ratio"] == benchmark.OVER_AUTOREGRESSIVE]
@@ -128,7 +128,7 @@ def test_a_forced_system_is_compared_with_one_of_the_same_acceptance():
 
 
 def test_systems_faster_than_memory_get_a_warning():
-    table = benchmark.bench_table(measured())
+    table, _ = benchmark.bench_tables(measured())
     assert not list(benchmark.warnings(table))
     table.loc[0, ["limit_share", "bytes_per_second"]] = [1.5, 1.5e9]
     (text,) = benchmark.warnings(table)
@@ -137,11 +137,9 @@ def test_systems_faster_than_memory_get_a_warning():
 
 def test_there_is_a_table_per_batch_size_without_empty_columns():
     plain, two = measured(), measured(("0.5/0.25",))
-    first, second, ratios = benchmark.tables(
-        benchmark.bench_table(plain), benchmark.ratio_table(plain)
-    )
+    first, second, ratios = benchmark.tables(*benchmark.bench_tables(plain))
     assert (len(first.rows), len(second.rows)) == (3, 3)
     assert len(ratios.rows) == 9
-    forced, *_ = benchmark.tables(benchmark.bench_table(two), benchmark.ratio_table(two))
+    forced, *_ = benchmark.tables(*benchmark.bench_tables(two))
     headings = [[column.heading for column in table.columns] for table in (first, forced)]
     assert ["forced" in names for names in headings] == [False, True]

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import torch
 
-from specbench.analysis.tables.benchmark import Measured, bench_table, repeats_of, with_forced
+from specbench.analysis.tables.benchmark import Measured, bench_tables, repeats_of, with_forced
 from specbench.config import AUTO, COMPILE, EAGER, GRAPH
 from specbench.decoding import loop
 from specbench.decoding.heads.bind import bind
@@ -253,7 +253,7 @@ def speeds(plan: Plan, pair: LoadedPair) -> pd.DataFrame:
     shared |= {"prompt_tokens": 4, "new_tokens": plan.tasks[0].max_new_tokens}
     table = with_forced(pd.DataFrame(systems))
     table = table.assign(bytes_per_round=1.0, warm_up_seconds=0.0, **shared)
-    return bench_table(Measured(repeats_of(samples), table, 1e9))
+    return bench_tables(Measured(repeats_of(samples), table, 1e9))[0]
 
 
 def test_a_refilled_batch_has_the_speed_of_a_server_and_one_that_drains_has_less(pair, rounds):

@@ -5,11 +5,9 @@ from pathlib import Path
 import pytest
 
 from specbench.errors import RunError, UsageError
-from specbench.schema import load_toml, problems
 from specbench.tasks import mini
 from specbench.tasks import task as task_module
 from specbench.tasks.dataset import DataOptions
-from specbench.tasks.definition import Definition
 from specbench.tasks.example import Example
 
 from .files import QUIZ, TOY
@@ -130,7 +128,5 @@ def test_wrong_task_files(text, old, new, told, tmp_path):
 def test_every_problem_of_a_file_is_found(tmp_path):
     text = TOY.replace("version", "versions").replace("= 8", "= 0").replace("accuracy", "x")
     path = written(tmp_path, text)
-    keys = [problem.key for problem in problems(Definition, load_toml(path))]
-    assert sorted(keys) == ["max_new_tokens", "metrics", "version", "versions"]
     with pytest.raises(UsageError, match=r"did you mean `version`\? \(and 3 more problems\)$"):
         task_module.load_task(path)

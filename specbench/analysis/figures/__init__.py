@@ -47,14 +47,7 @@ FIGURES = {
 
 
 def figure(source: str = RUNS) -> Callable[..., Callable[..., Drawing]]:
-    """Declare a drawing function as a figure, drawn in the page style.
-
-    Args:
-        source: What the function takes: ``RUNS`` or ``HEADS``.
-
-    Raises:
-        UsageError: It is neither.
-    """
+    """Declare a drawing function of ``RUNS`` or ``HEADS`` as a figure, drawn in the page style."""
     require(source in (RUNS, HEADS), f"@figure({source!r}): give RUNS, HEADS or nothing")
 
     def declare(draw: Callable[..., Drawing]) -> Callable[..., Drawing]:
@@ -66,11 +59,7 @@ def figure(source: str = RUNS) -> Callable[..., Callable[..., Drawing]]:
 
 
 def source_of(name: str) -> str:
-    """Return what a figure is drawn from, ``RUNS`` or ``HEADS``.
-
-    Raises:
-        UsageError: There is no such figure.
-    """
+    """Return what a figure is drawn from, ``RUNS`` or ``HEADS``."""
     if bundled := FIGURES.get(name):
         return bundled.source
     return str(plugins.declared(_of_user(name), str))

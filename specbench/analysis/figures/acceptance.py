@@ -39,9 +39,6 @@ def draw_time(results: Results) -> Drawing:
 
     Each point is one method in one setting. If a pair has enough points, a quadratic with its 95 %
     band is fitted to them. Engines and batch sizes have separate rows.
-
-    Raises:
-        UsageError: No method of the runs drafts.
     """
     table = timed_together(results.cells, "seconds_per_sample")
     table = table.dropna(subset=["draft_acceptance_rate", "seconds_per_sample"])
@@ -88,9 +85,6 @@ def draw_weights(results: Results) -> Drawing:
     Acceptance at a position is 1 - w TV(p, q), so the curves fall almost linearly. Longer drafts
     have lower curves, because their later positions are reached less often. ``sd`` is the point at
     w = 1. Pairs, engines and batch sizes have separate rows.
-
-    Raises:
-        UsageError: The runs contain no static ensemble, or temperatures are mixed.
     """
     table = results.cells
     table = table.assign(w=static_weight(table)).dropna(subset=["w", "draft_acceptance_rate"])

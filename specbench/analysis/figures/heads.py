@@ -49,9 +49,6 @@ def draw_training(folders: Sequence[Path]) -> Drawing:
     Steps are noisy, since each has few texts; the lines are running medians over a tenth of the
     steps. Points are measured on held-out prompts, at some steps. ``folders`` contain heads,
     finished or in training, or folders of heads at any depth.
-
-    Raises:
-        UsageError: A folder has no ``training.csv``, or the file has no step.
     """
     # A folder without a log is kept, for its error.
     logs = [head for folder in folders for head in sorted(logged(folder)) or [folder]]
@@ -93,11 +90,7 @@ def draw_training(folders: Sequence[Path]) -> Drawing:
 
 
 def read_training(folder: Path) -> pd.DataFrame:
-    """Read ``training.csv`` of a head's folder: a row per step.
-
-    Raises:
-        UsageError: The file is missing or unreadable, has no step, or lacks a column.
-    """
+    """Read ``training.csv`` of a head's folder: a row per step."""
     path = folder / LOG
     curves = [name for pair in _CURVES for name in pair if name is not None]
     columns = ["step", *curves, "disagreement"]
@@ -140,9 +133,6 @@ def draw_transfer(results: Results) -> Drawing:
     After arXiv 2604.07622. The first row shows the quality without a head. The rows below show the
     change with each head in points, so that tasks with different metrics share one colour scale. A
     frame marks the task that a head was trained for.
-
-    Raises:
-        UsageError: The runs do not compare heads, or there are several runs.
     """
     table = transfer_data(results.summary)
     heads, tasks = style.distinct(table, "trained_on"), style.distinct(table, "task")

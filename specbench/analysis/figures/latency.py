@@ -30,11 +30,7 @@ LATENCIES = {
 
 @figure()
 def draw(results: Results) -> Drawing:
-    """Draw the share of answers within a time: one column per task, one row per latency.
-
-    Raises:
-        UsageError: No server decoded any sample of the runs.
-    """
+    """Draw the share of answers within a time: one column per task, one row per latency."""
     samples = results.samples
     if "first_token_seconds" not in samples or samples["first_token_seconds"].isna().all():
         raise UsageError("these runs have no latencies of servers: run one with --server NAME=URL")

@@ -37,10 +37,7 @@ _COVERED = 1e6  # cost of covering a marker or a label; a point on a line costs 
 def task_panels(
     table: pd.DataFrame, height: float, names: Sequence[str] = SETTING, **shared: Any
 ) -> tuple[Figure, np.ndarray, list[tuple[Axes, pd.DataFrame]]]:
-    """Make a titled panel per task (columns) and setting (rows).
-
-    Returns the figure, its axes [settings, tasks], and each panel with its rows of the table.
-    """
+    """Make a titled panel per task and setting; return figure, axes, and panels with their rows."""
     settings, tasks = blocks(table, names), distinct(table, "task")
     figure, grid = panels(len(settings), len(tasks), height, **shared)
     panels_drawn = []
@@ -73,10 +70,7 @@ def title(shown: str, setting: str, of: str = "") -> str:
 
 
 def data(table: pd.DataFrame, *more: str, **drawn: str) -> pd.DataFrame:
-    """Return a figure's data table: the columns ``CELL``, ``more``, and those ``drawn``.
-
-    ``drawn`` maps a new name to a column with an optional scale; its interval is included.
-    """
+    """Return the columns ``CELL``, ``more``, and, by new names, ``drawn`` ones with intervals."""
     columns = {
         name + end: column
         for name, expression in drawn.items()
@@ -86,11 +80,7 @@ def data(table: pd.DataFrame, *more: str, **drawn: str) -> pd.DataFrame:
 
 
 def cell_names(cells: pd.DataFrame) -> list[str]:
-    """Name each cell: method and parameters, and N and run if there are several.
-
-    Raises:
-        UsageError: There are more than ``MOST_ROWS`` names.
-    """
+    """Name each cell: method and parameters, and N and run if there are several."""
     rows, drafted = rows_of(cells), cells.loc[cells["draft_length"] > 0, "draft_length"]
     several_lengths, several_runs = drafted.nunique() > 1, cells["run_id"].nunique() > 1
     names = []
@@ -110,18 +100,8 @@ def cell_names(cells: pd.DataFrame) -> list[str]:
     return names
 
 
-def repeated_runs(cells: pd.DataFrame) -> pd.Series:
-    """Return the runs of those cells that several runs have."""
-    names = [name for name in CELL if name != "run_id"]
-    runs = cells.groupby(names, dropna=False)["run_id"].transform("nunique")
-    return cells.loc[runs > 1, "run_id"]
-
-
 def timed_together(cells: pd.DataFrame, time: str) -> pd.DataFrame:
-    """Return cells without the ``time`` of those added to a run later; log which these are.
-
-    Also log if times have no interval (``analysis.statistics.summary.without_shared_times``).
-    """
+    """Return cells without the ``time`` of those added later; log these, and missing intervals."""
     if ((cells["batch_size"] > 1) & cells[f"{time}_low"].isna()).any():
         log.warning("times of texts that were decoded together are drawn without an interval")
     first = cells["session"] == cells.groupby("run_id")["session"].transform("min")
@@ -132,11 +112,7 @@ def timed_together(cells: pd.DataFrame, time: str) -> pd.DataFrame:
 
 
 def only(table: pd.DataFrame, name: str) -> None:
-    """Require a single value of a setting that the figure cannot show.
-
-    Raises:
-        UsageError: The column ``name`` has several values.
-    """
+    """Require a single value of a setting that the figure cannot show."""
     values, noun = sorted(table[name].dropna().unique()), name.replace("_", " ")
     if len(values) > 1:
         listing = ", ".join(value if isinstance(value, str) else f"{value:g}" for value in values)
@@ -171,7 +147,14 @@ def place(
     """
     pixels = axes.figure.dpi / 72
     centre, radius = axes.transData.transform(marks[:, :2]), marks[:, 2:] * pixels
-    along = np.vstack([_along(axes.transData.transform(line), pixels) for line in lines])
+    along = np.empty((0, 2))  # points along the lines
+    for line in lines:
+        if len(line) and not np.isnan(line).any():
+            corners = axes.transData.transform(line)
+            reached = np.hypot(*np.diff(corners, axis=0, prepend=corners[:1]).T).cumsum()
+            distances = np.arange(0, reached[-1] + pixels, pixels)
+            points = [np.interp(distances, reached, side) for side in corners.T]
+            along = np.vstack([along, np.column_stack(points)])
     # Obstacles [n, (left, bottom, right, top)], and the cost of covering each.
     boxes = np.vstack([np.hstack([centre - radius, centre + radius]), np.tile(along, 2)])
     costs = np.repeat([_COVERED, 1.0], [len(marks), len(along)])
@@ -206,18 +189,9 @@ def place(
         if cost < _COVERED:
             text.set(**spot)
             if step:
-                line = {"arrowstyle": "-", "lw": scaled(0.4), "color": label.colour}
+                arrow = {"arrowstyle": "-", "lw": scaled(0.4), "color": label.colour, "shrinkA": 0}
                 around = {"xytext": spot["position"], "textcoords": "offset points"}
-                axes.annotate("", label.point, arrowprops=line | {"shrinkA": 0}, **around)
+                axes.annotate("", label.point, arrowprops=arrow, **around)
             boxes, costs = np.vstack([boxes, box]), np.append(costs, _COVERED)
         else:
             text.remove()
-
-
-def _along(corners: np.ndarray, step: float) -> np.ndarray:
-    """Return points [n, (x, y)] along a line; none if it is empty or contains NaN."""
-    if not len(corners) or np.isnan(corners).any():
-        return np.empty((0, 2))
-    reached = np.hypot(*np.diff(corners, axis=0, prepend=corners[:1]).T).cumsum()
-    distances = np.arange(0, reached[-1] + step, step)
-    return np.column_stack([np.interp(distances, reached, side) for side in corners.T])

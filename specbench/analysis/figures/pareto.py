@@ -28,7 +28,6 @@ from specbench.analysis.results import Results
 from specbench.analysis.statistics.blocks import by_time_unit, has_comparable_times
 from specbench.analysis.statistics.front import (
     STATIC_FAMILY,
-    below_coin,
     front_band,
     front_of,
     gaps_from_coin,
@@ -65,7 +64,7 @@ _COLUMNS: dict[Gain, str] = {
     "acceptance": "draft_acceptance_rate",
     "speedup": "speedup",
 }
-_COSTS: dict[str, _Cost] = {
+COSTS: dict[str, _Cost] = {
     gain: _Cost(gain, column, shown(column).scale, f"{shown(column).scale:g}*{column}")
     for gain, column in _COLUMNS.items()
 }
@@ -93,9 +92,6 @@ def draw(results: Results, against: Sequence[str] = AGAINST) -> Drawing:
 
     Pairs, engines and batch sizes have separate rows. The front has a band if its points come from
     one run whose samples are available.
-
-    Raises:
-        UsageError: No cell has a quality and a cost, or settings are mixed.
     """
     table = results.cells.dropna(subset="quality")
     if table.empty:
@@ -106,9 +102,9 @@ def draw(results: Results, against: Sequence[str] = AGAINST) -> Drawing:
     layout.only(table, "temperature")
     layout.only(table[table["draft_length"] > 0], "draft_length")
     layout.only(table, "drafter")
-    costs = [_COSTS[gain] for gain in against]
+    costs = [COSTS[gain] for gain in against]
     if "time" in against:
-        table = layout.timed_together(table, _COSTS["time"].column)
+        table = layout.timed_together(table, COSTS["time"].column)
     for cost in costs:
         if table[cost.column].isna().all():
             raise UsageError(
@@ -144,20 +140,14 @@ def draw(results: Results, against: Sequence[str] = AGAINST) -> Drawing:
     return Drawing(figure, pd.concat(map(_data, panels), ignore_index=True))
 
 
-def known_costs(cells: pd.DataFrame) -> list[str]:
-    """Return the costs that at least one cell has."""
-    return [gain for gain, cost in _COSTS.items() if cells[cost.column].notna().any()]
-
-
 def _column(
     column: Sequence[Axes], costs: Sequence[_Cost], rows: pd.DataFrame, results: Results
 ) -> Iterator[_Panel]:
     """Draw the panels of a task that have points; they share the quality axis."""
     first, samples = None, _samples(rows, results)
-    coin = any(
-        below_coin(gaps_from_coin(front_of(settings_of(samples_of_run))))
-        for _, samples_of_run in samples.groupby("run_id")
-    )
+    runs = (front_of(settings_of(rows_of_run)) for _, rows_of_run in samples.groupby("run_id"))
+    coins = [gaps_from_coin(front).values() for front in runs]
+    coin = any(gaps and all(gap.above.high < 0 for gap in gaps) for gaps in coins)
     for axes, cost in zip(column, costs, strict=True):
         cells = rows.dropna(subset=cost.column)
         if cells.empty:
@@ -343,7 +333,9 @@ def _label_points(panel: _Panel) -> None:
     coloured = {*targets.index, *swept.index}
     static = weights.map("{:g}".format)[ends_first]
     texts = pd.concat([targets["target"].str.lstrip("0"), swept, static])
-    runs = layout.repeated_runs(cells)
+    names = [name for name in CELL if name != "run_id"]
+    several = cells.groupby(names, dropna=False)["run_id"].transform("nunique") > 1
+    runs = cells.loc[several, "run_id"]
     order = [*targets.index, *swept.index, *runs.index.difference(texts.index), *ends_first]
     texts = texts.reindex(order, fill_value="")
     texts = texts.str.cat(runs.reindex(order, fill_value=""), sep=" ").str.strip()

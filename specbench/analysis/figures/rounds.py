@@ -30,10 +30,6 @@ def draw_positions(results: Results) -> Drawing:
 
     Settings of one method have its colour, lighter for each further one; of more than four, four
     are drawn, from the first to the last. Pairs, engines and batch sizes have separate rows.
-
-    Raises:
-        UsageError: No method drafts, temperatures or draft lengths are mixed, there are too many
-            settings, or records of rounds are missing.
     """
     ends = {"ci_low": "value_low", "ci_high": "value_high"}
     table = results.positions.rename(columns=ends)
@@ -41,7 +37,11 @@ def draw_positions(results: Results) -> Drawing:
     layout.only(table, "draft_length")
     cells = table[list(CELL)].drop_duplicates()
     cells = cells.assign(name=layout.cell_names(cells))
-    cells = cells[cells["name"].isin(_evenly(cells.drop_duplicates("name")))]
+    names: list[str] = []
+    for _, of_method in cells.drop_duplicates("name").groupby("method", sort=False):
+        ranks = np.linspace(0, len(of_method) - 1, min(len(of_method), _MOST_DRAWN)).round()
+        names += of_method["name"].iloc[ranks.astype(int)].tolist()
+    cells = cells[cells["name"].isin(names)]
     table = table.merge(cells, on=list(CELL))
     methods = cells.drop_duplicates("name").set_index("name")["method"]
     order = style.ordered(list(methods.unique()))
@@ -88,12 +88,3 @@ def _line_styles(methods: pd.Series) -> dict[str, dict[str, Any]]:
             "zorder": look.layer,
         }
     return styles
-
-
-def _evenly(settings: pd.DataFrame) -> list[str]:
-    """Return the names of at most ``_MOST_DRAWN`` settings of each method, evenly spread."""
-    names: list[str] = []
-    for _, of_method in settings.groupby("method", sort=False):
-        ranks = np.linspace(0, len(of_method) - 1, min(len(of_method), _MOST_DRAWN)).round()
-        names += of_method["name"].iloc[ranks.astype(int)].tolist()
-    return names

@@ -7,7 +7,7 @@ vision deficiencies; markers distinguish methods without colour.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import wraps
 from io import BytesIO
@@ -163,10 +163,7 @@ def look(method: str) -> Look:
 
 @contextmanager
 def page(style: str, width: float | None = None) -> Iterator[None]:
-    """Use one of ``STYLES`` inside the context, with a width in inches of the user's.
-
-    The default is ``paper``, as wide as its columns need.
-    """
+    """Use one of ``STYLES`` inside the context, with a width in inches of the user's."""
     before = _page.set(PAGES[style]._replace(width=width))
     try:
         yield
@@ -180,7 +177,10 @@ def paged(draw: Callable[Given, Drawing]) -> Callable[Given, Drawing]:
     @wraps(draw)
     def with_page(*arguments: Given.args, **named: Given.kwargs) -> Drawing:
         sizes = {name: scaled(size) for name, size in _POINTS.items()}
-        before = _arms.set(_without_look(arguments[0] if arguments else None))
+        arms = []
+        with suppress(AttributeError, UsageError, IndexError):  # of heads, or without a summary
+            arms = distinct(arguments[0].cells, "method")  # type: ignore[attr-defined]
+        before = _arms.set([method for method in arms if method not in LOOKS])
         try:
             with matplotlib.rc_context(sizes | {"figure.dpi": _page.get().dpi}, fname=_SETTINGS):
                 drawing = draw(*arguments, **named)
@@ -190,15 +190,6 @@ def paged(draw: Callable[Given, Drawing]) -> Callable[Given, Drawing]:
         return drawing
 
     return with_page
-
-
-def _without_look(results: Any) -> list[str]:
-    """Return the methods of runs that have no look of their own, such as servers, in order."""
-    try:
-        methods = distinct(results.cells, "method")
-    except (AttributeError, UsageError):  # of heads, or of runs without a summary
-        return []
-    return [method for method in methods if method not in LOOKS]
 
 
 def settle(figure: Figure) -> None:
@@ -216,9 +207,6 @@ def panels(
 
     ``height`` is inches per row and ``width`` those of the figure on ``paper``; ``shared`` is
     passed to ``Figure.subplots``.
-
-    Raises:
-        UsageError: The user's width is too narrow for the columns.
     """
     style = _page.get()
     if style.width and style.width < (least := _LEAST_WIDTH * columns):
@@ -283,10 +271,7 @@ def method_points(
 
 
 def values(table: pd.DataFrame, expression: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return values, lower and upper ends, each [n], of a column with an optional scale.
-
-    The ends are NaN without an interval.
-    """
+    """Return values and ends [n], NaN without interval, of a column with an optional scale."""
     scale, _, name = expression.rpartition("*")
     blank = pd.Series(np.nan, index=table.index)
     value, low, high = (
@@ -306,13 +291,7 @@ def ordered(methods: Sequence[str]) -> list[str]:
 
 
 def save(drawing: Drawing, folder: Path, name: str) -> list[Path]:
-    """Write a figure as ``name.png``, ``.svg`` and ``.pdf``, and its data as ``name.csv``.
-
-    Each file is written atomically; the same drawing gives the same bytes.
-
-    Raises:
-        SpecbenchError: The files cannot be written.
-    """
+    """Write a figure as ``name.png``, ``.svg`` and ``.pdf``, and its data as ``name.csv``."""
     contents = {kind: rendered(drawing.figure, kind) for kind in _CANVASES}
     contents["csv"] = to_csv(drawing.data, "%.6g").encode()
     with clear_errors(folder):

@@ -74,11 +74,8 @@ def build(
 ) -> Report:
     """Return the report of runs; the same runs always give the same page.
 
-    Args:
-        paths: Run folders, or folders that contain runs.
-        selection: Tasks, methods and draft lengths to show.
-        trust: Which tokenizers may be loaded for the traces, besides the bundled ones.
-        baseline: What to compare with; None compares with ``sd`` and the static front.
+    ``paths`` are run folders, or folders that contain runs. Without a ``baseline``, methods are
+    compared with ``sd`` and the static front.
 
     Raises:
         UsageError: A run has no readable summary, nothing in it is selected, or it lacks the
@@ -235,13 +232,7 @@ def _without_folders(text: str) -> str:
 
 
 def report_cells(results: Results) -> pd.DataFrame:
-    """Return the frame of cells with differences from plain SD, and ``setting``.
-
-    The setting is that shared by the cells of one table.
-
-    Raises:
-        UsageError: A run has no readable summary, or nothing in it is selected.
-    """
+    """Return the cells with differences from plain SD, and the ``setting`` of each table."""
     cells = results.cells
     with suppress(UsageError):  # a run may lack its samples
         cells = results.cells_beside_sd(_COMPARED)

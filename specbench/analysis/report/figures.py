@@ -75,8 +75,9 @@ def draws_of(cells: pd.DataFrame, samples: pd.DataFrame | None) -> Draws:
     results = Results.of(**tables)
     time = {"Acceptance vs. time": partial(acceptance.draw_time, results)}
     drafted = cells[cells["draft_acceptance_rate"].notna()]
+    costs = [name for name, cost in pareto.COSTS.items() if cells[cost.column].notna().any()]
     return {
-        "Quality vs. cost": partial(pareto.draw, results, pareto.known_costs(cells)),
+        "Quality vs. cost": partial(pareto.draw, results, costs),
         **(time if drafted["task"].duplicated().any() else {}),  # one point shows nothing
         "Latency": partial(latency.draw, results),
     }

@@ -6,23 +6,14 @@ All values are escaped. A report has the first prompts of each task by every met
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pandas as pd
 from markupsafe import Markup
 
 from specbench.analysis.tables.html import environment
-from specbench.analysis.trace import (
-    LEGEND,
-    Decode,
-    Trace,
-    Unreadable,
-    run_decoder,
-    sample_names,
-    trace,
-    visible,
-)
+from specbench.analysis.trace import Decode, run_decoder, sample_names, trace, visible
 from specbench.errors import UsageError, printable
 from specbench.runs.model import ERROR, SampleRecord
 from specbench.runs.run import Run
@@ -39,17 +30,6 @@ environment().filters["visible"] = visible  # here, since traces alone need a to
 def render(template: str, **values: Any) -> str:
     """Render a template; no text of a run may change the direction of the page's."""
     return printable(environment().get_template(template).render(values))
-
-
-def trace_page(trace: Trace) -> str:
-    """Render a page with one trace."""
-    return render("trace.html", trace=trace, legend=LEGEND)
-
-
-def trace_article(trace: Trace, run: str | None = None) -> Markup:
-    """Render one trace as part of a page, with the name of its run if given."""
-    macro: Any = environment().get_template("macros.html").module
-    return Markup(macro.article(trace, run, "h4"))
 
 
 class PromptTraces(NamedTuple):
@@ -85,16 +65,23 @@ def collect_traces(runs: Sequence[TracedRun], notes: Sequence[str] = ()) -> Trac
     same number of prompts for each task.
     """
     notes = [*notes]
+    macros: Any = environment().get_template("macros.html").module
     by_prompt: dict[Key, PromptTraces] = {}
     length = 0
-    for source, (task, sample) in _in_turn(runs):
+    ranked: list[tuple[int, TracedRun, Key]] = []
+    for run in runs:
+        counts: Counter[str] = Counter()
+        for key in run.samples:
+            counts[key[0]] += 1
+            ranked.append((counts[key[0]], run, key))
+    for _, source, (task, sample) in sorted(ranked, key=lambda entry: entry[0]):
         records = source.samples[task, sample]
         try:
             articles = [
-                (name, trace_article(trace(record, name, source.decode), source.name))
+                (name, Markup(macros.article(trace(record, name, source.decode), source.name)))
                 for record, name in zip(records, sample_names(records), strict=True)
             ]
-        except (UsageError, Unreadable) as error:
+        except UsageError as error:
             notes.append(f"no trace of {task}, {sample}: {error}")
             continue
         length += sum(len(article) for _, article in articles)
@@ -103,7 +90,8 @@ def collect_traces(runs: Sequence[TracedRun], notes: Sequence[str] = ()) -> Trac
             break
         if (task, sample) not in by_prompt:
             example = source.examples.get(task, {}).get(sample) or Example(sample, "")
-            prompt, reference = _cut("\n\n".join(example.texts)), _cut(example.reference or "")
+            texts = "\n\n".join(example.texts), example.reference or ""
+            prompt, reference = (t if len(t) <= _EXAMPLE else f"{t[:_EXAMPLE]} ..." for t in texts)
             by_prompt[task, sample] = PromptTraces(task, sample, prompt, reference, [])
         by_prompt[task, sample].traces.extend(articles)
     return Traces(list(by_prompt.values()), list(dict.fromkeys(notes)))
@@ -112,11 +100,7 @@ def collect_traces(runs: Sequence[TracedRun], notes: Sequence[str] = ()) -> Trac
 def open_run(
     run: Run, records: Iterable[SampleRecord], cells: pd.DataFrame, name: str | None = None
 ) -> TracedRun:
-    """Select the records of the first prompts of each task for some cells.
-
-    Raises:
-        UsageError: The run lacks its examples, or its tokenizer may not be loaded.
-    """
+    """Select the records of the first prompts of each task for some cells."""
     examples, decode = run.examples, run_decoder(run)
     names = cells[list(_NAMED)].astype("object")
     names["task"] = names["task"].str.partition("/")[0]  # tasks may be split, see `Selection`
@@ -133,18 +117,3 @@ def open_run(
             begun[task].add(sample)
             samples.setdefault((task, sample), []).append(record)
     return TracedRun(name, decode, examples, samples)
-
-
-def _in_turn(runs: Sequence[TracedRun]) -> Iterator[tuple[TracedRun, Key]]:
-    """Yield the prompts of all runs, the first ones of all tasks before the second ones."""
-    ranked: list[tuple[int, TracedRun, Key]] = []
-    for run in runs:
-        counts: Counter[str] = Counter()
-        for key in run.samples:
-            counts[key[0]] += 1
-            ranked.append((counts[key[0]], run, key))
-    yield from ((run, key) for _, run, key in sorted(ranked, key=lambda entry: entry[0]))
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _EXAMPLE else f"{text[:_EXAMPLE]} ..."

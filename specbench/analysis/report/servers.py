@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from itertools import combinations
 from typing import NamedTuple
@@ -52,17 +52,16 @@ def latency_tables(samples: pd.DataFrame) -> Iterator[Table]:
             ("arm", lambda arm: arm[0]),
             ("answers", lambda arm: f"{len(arm[1])}"),
             *(
-                (f"{meaning}\n{name}", _quantile(column, share))
+                (
+                    f"{meaning}\n{name}",
+                    lambda arm, c=column, q=share: number(1000 * arm[1][c].quantile(q), "3s"),
+                )
                 for column, meaning in LATENCIES.items()
                 for name, share in _QUANTILES.items()
             ),
         ]
         title = f"Latency on {task} (ms, wall times of the client)"
         yield Table.of(of_task.groupby(labels, sort=False), fields, title)
-
-
-def _quantile(column: str, share: float) -> Callable[[_Rows], str]:
-    return lambda arm: number(1000 * arm[1][column].quantile(share), "3s")
 
 
 def ends_tables(records: Iterable[SampleRecord]) -> Iterator[Table]:
@@ -89,7 +88,13 @@ def most_apart(
         if not record.repeat and record.status != ERROR:
             of_arms = answers[record.task, record.sample_id, record.turn or 0]
             of_arms[method_label(vars(record))] = record
-    spreads = {prompt: _spread([*arms.values()]) for prompt, arms in answers.items()}
+    spreads: dict[tuple[str, str, int], tuple[float, float]] = {}
+    for prompt, arms in answers.items():
+        scores = [answer.quality for answer in arms.values() if answer.quality is not None]
+        texts = combinations(dict.fromkeys((a.text or "")[:LONGEST] for a in arms.values()), 2)
+        unlike_texts = (1 - SequenceMatcher(None, *pair).quick_ratio() for pair in texts)
+        spread = max(scores) - min(scores) if scores else 0.0
+        spreads[prompt] = spread, max(unlike_texts, default=0.0)
     unlike = [prompt for prompt, spread in spreads.items() if spread > (0, 0)]
     ranked = sorted(unlike, key=spreads.__getitem__, reverse=True)[:MOST_PROMPTS]
     return [
@@ -104,14 +109,6 @@ def most_apart(
         )
         for task, sample, turn in ranked
     ]
-
-
-def _spread(answers: Sequence[SampleRecord]) -> tuple[float, float]:
-    """Return the range of scores, and how unlike the two most unlike texts are, 0 to 1."""
-    scores = [answer.quality for answer in answers if answer.quality is not None]
-    texts = dict.fromkeys((answer.text or "")[:LONGEST] for answer in answers)
-    unlike = (1 - SequenceMatcher(None, *pair).quick_ratio() for pair in combinations(texts, 2))
-    return (max(scores) - min(scores) if scores else 0.0, max(unlike, default=0.0))
 
 
 def _facts(record: SampleRecord) -> str:

@@ -17,26 +17,20 @@ def whole_blocks(samples: pd.DataFrame) -> pd.Series:
     return samples["block"].where(examples.transform("nunique") == samples["batch_size"])
 
 
-def time_units(samples: pd.DataFrame) -> pd.Series:
-    """Return the unit in which each sample's time is measured, as text: its prompt, or its block.
-
-    Where a cell has whole blocks, its other samples have none (NaN): their times do not count. A
-    cell without a whole block, as after an interruption, shares no unit with one that has some.
-    """
-    block = whole_blocks(samples)
-    prompts = samples["sample_id"].map("prompt {}".format)
-    if block.isna().all():
-        return prompts
-    in_blocks = block.notna().groupby([samples[name] for name in CELL], dropna=False)
-    alone = prompts.mask(in_blocks.transform("any"))
-    return alone.where(block.isna(), "block " + block.map("{:.0f}".format))
-
-
 def by_time_unit(samples: pd.DataFrame) -> pd.DataFrame:
-    """Return the samples whose times count, each with its ``time_units`` as ``sample_id``."""
+    """Return the samples whose times count, with the unit of each as ``sample_id``.
+
+    It is the prompt, or the block. Where a cell has whole blocks, the times of its other samples do
+    not count. A cell without a whole block, as after an interruption, shares no unit with one that
+    has some.
+    """
     if "block" not in samples:
         return samples
-    unit = time_units(samples)
+    block, unit = whole_blocks(samples), samples["sample_id"].map("prompt {}".format)
+    if block.notna().any():
+        in_blocks = block.notna().groupby([samples[name] for name in CELL], dropna=False)
+        unit = unit.mask(in_blocks.transform("any"))
+        unit = unit.where(block.isna(), "block " + block.map("{:.0f}".format))
     return samples.assign(sample_id=unit)[unit.notna()]
 
 

@@ -91,12 +91,8 @@ def contrast(samples: pd.DataFrame, base: pd.DataFrame, metric: str) -> Interval
 
     Blank scores and ends are ignored, and so are blank terms of a mean's difference; a blank term
     of any other rate makes it unknown. The quality of completed texts is compared on the prompts
-    that both completed.
-
-    Args:
-        samples: Samples of one side.
-        base: Those of the other.
-        metric: One of ``RATES``, ``QUALITY_LESS``, ``COMPLETED_LESS`` or ``AT_LIMIT_LESS``.
+    that both completed. The metric is one of ``RATES``, ``QUALITY_LESS``, ``COMPLETED_LESS`` or
+    ``AT_LIMIT_LESS``.
 
     Raises:
         UsageError: The terms of BLEU are missing or unreadable.
@@ -105,7 +101,16 @@ def contrast(samples: pd.DataFrame, base: pd.DataFrame, metric: str) -> Interval
     if metric in (QUALITY_LESS, COMPLETED_LESS):
         texts = [side.filter(TEXT_COLUMNS) for side in sides]  # fewer columns to copy
         texts = [*map(completed, texts)] if metric == COMPLETED_LESS else texts
-        return _score_difference(*(side[side[QUALITY].notna()] for side in texts))
+        scored, base_scored = (side[side[QUALITY].notna()] for side in texts)
+        first, second = ((side[QUALITY], side["sample_id"]) for side in (scored, base_scored))
+        if not (scored["quality_metric"] == BLEU).any():
+            return proportions.paired_difference(*first, *second)
+        figure = intervals.paired_interval(
+            *(_bleu_terms(scored), first[1], _bleu_terms(base_scored), second[1]),
+            lambda totals: corpus_bleu(totals[..., :TERMS]) - corpus_bleu(totals[..., TERMS:]),
+        )
+        means, base_means = (scores.groupby(prompts).mean() for scores, prompts in (first, second))
+        return proportions.with_rare_differences(figure, (means - base_means).dropna().to_numpy())
     if metric == AT_LIMIT_LESS:
         first, second = ((side["stopped_by"] == "length", side["sample_id"]) for side in sides)
         return proportions.paired_difference(*first, *second)
@@ -118,22 +123,6 @@ def contrast(samples: pd.DataFrame, base: pd.DataFrame, metric: str) -> Interval
     )
     statistic = intervals.paired_ratio if rate.as_ratio else intervals.ratio_difference
     return intervals.paired_interval(*first, *second, statistic, log=rate.as_ratio)
-
-
-def _score_difference(samples: pd.DataFrame, base: pd.DataFrame) -> Interval:
-    """Return the mean score, or corpus BLEU, of one side minus the other's."""
-    first, second = ((side[QUALITY], side["sample_id"]) for side in (samples, base))
-    if not (samples["quality_metric"] == BLEU).any():
-        return proportions.paired_difference(*first, *second)
-    figure = intervals.paired_interval(
-        _bleu_terms(samples),
-        first[1],
-        _bleu_terms(base),
-        second[1],
-        lambda totals: corpus_bleu(totals[..., :TERMS]) - corpus_bleu(totals[..., TERMS:]),
-    )
-    means, base_means = (scores.groupby(prompts).mean() for scores, prompts in (first, second))
-    return proportions.with_rare_differences(figure, (means - base_means).dropna().to_numpy())
 
 
 def columns(metric: str, figure: Interval, prompts_per_unit: int = 1) -> dict[str, Any]:
@@ -189,9 +178,6 @@ def score_interval(cell: pd.DataFrame, column: str, metric: object) -> Interval:
     The value is the mean over samples (corpus BLEU for BLEU); blank samples are ignored. Scores
     that are all 0 or 1, as for accuracy and pass@1, are treated as a proportion. ``column`` holds
     the scores: ``quality``, or the metric's name.
-
-    Raises:
-        UsageError: The terms of BLEU are missing or unreadable.
     """
     scored = cell[cell[column].notna()]
     if metric != BLEU and proportions.is_binary(scored[column]):

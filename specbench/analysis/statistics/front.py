@@ -11,7 +11,7 @@ All functions of fronts accept leading axes: one front per bootstrap resample.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -71,10 +71,7 @@ def static_weight(frame: pd.DataFrame) -> pd.Series:
 
 
 def front_of(settings: Sequence[Setting], family: Sequence[str] = STATIC_FAMILY) -> list[Setting]:
-    """Return the points of a front, lossless ones first; raise if none has a quality.
-
-    The quality of the lossless ones is that of ``with_pooled_target``.
-    """
+    """Return the points of a front with a pooled target, lossless ones first."""
     points = [setting for setting in settings if setting.method in family]
     if points and not any(point.has_quality for point in points):
         raise UsageError(f"{points[0].cell['task']} has no quality, so it has no front.")
@@ -83,22 +80,17 @@ def front_of(settings: Sequence[Setting], family: Sequence[str] = STATIC_FAMILY)
 
 
 def hull(gain: Floats, quality: Floats) -> NDArray[np.intp]:
-    """Return the corners of the upper concave hull of points as indices, by rising gain.
-
-    The first corner is the point of highest quality: points of less gain are dominated by it.
-    """
-
-    def lies_below(a: np.intp, b: np.intp, c: np.intp) -> bool:
-        """Return whether b lies on or below the chord from a to c."""
-        rise, run = quality[[b, c]] - quality[a], gain[[b, c]] - gain[a]
-        return bool(rise[0] * run[1] <= rise[1] * run[0])
-
+    """Return the corners of the upper concave hull as indices, by gain, from the best quality."""
     defined = np.flatnonzero(~(np.isnan(gain) | np.isnan(quality)))
     corners: list[np.intp] = []
     for point in defined[np.lexsort((quality[defined], gain[defined]))]:
         while corners and quality[corners[-1]] <= quality[point]:
             corners.pop()
-        while len(corners) > 1 and lies_below(corners[-2], corners[-1], point):
+        while len(corners) > 1:
+            start, ends = corners[-2], [corners[-1], point]
+            rise, run = quality[ends] - quality[start], gain[ends] - gain[start]
+            if rise[0] * run[1] > rise[1] * run[0]:  # above the chord
+                break
             corners.pop()
         if not corners or gain[corners[-1]] < gain[point]:
             corners.append(point)
@@ -173,15 +165,17 @@ def gap_between(heads: list[Setting], front: list[Setting], gain: Gain) -> Gap:
 
     Several ``heads`` of one recipe have the mean of their distances, with seeds and prompts as
     random effects.
-
-    Raises:
-        UsageError: See ``points_with_front``.
     """
     points, first = points_with_front(heads, front), len(heads)
     reached = points.estimates()
     gains, quality = reached.gains(gain), reached.quality
     front_gains, front_qualities = gains.of(slice(first, None)), quality[:, first:]
-    neighbours = [_neighbours(front_gains.value[0], gained) for gained in gains.value[0, :first]]
+    neighbours: list[tuple[int | None, int | None]] = []  # of largest gain below, of smallest above
+    order = [int(point) for point in np.argsort(front_gains.value[0])]
+    for gained in gains.value[0, :first]:
+        below = [point for point in order if front_gains.value[0, point] < gained]  # not NaN
+        above = [point for point in order if front_gains.value[0, point] >= gained]
+        neighbours.append((next(reversed(below), None), next(iter(above), None)))
     # Without a point of lower gain, the front is at its highest quality there.
     lower = [
         np.full(len(quality), -np.inf) if below is None else front_gains.value[:, below]
@@ -193,8 +187,8 @@ def gap_between(heads: list[Setting], front: list[Setting], gain: Gain) -> Gap:
     )  # [1 + RESAMPLES, heads]
     level = front_qualities[0]
     steps = [
-        np.nan if below is None or above is None else level[below] - level[above]
-        for below, above in neighbours
+        np.nan if lower is None or upper is None else level[lower] - level[upper]
+        for lower, upper in neighbours
     ]
     ends_before = not any(point.cell["weight"] == 0 for point in front) and any(
         beyond is None for _, beyond in neighbours
@@ -237,10 +231,7 @@ def lead_of_means(quality: Floats, gain: Floats) -> Interval:
     """Return the lead of the first point over the randomised front of the others.
 
     The front's first point is the target and its last one the draft, as for a coin between both.
-
-    Args:
-        quality: [n, points] quality of each prompt.
-        gain: [n, points] gain of each prompt, whose mean is traded for quality.
+    Quality, and the gain whose mean is traded for it, are those of each prompt: [n, points].
     """
     totals = bootstrap(np.stack([quality, gain], axis=1)) / len(quality)
     level, gains = totals[:, 0], totals[:, 1]  # [1 + RESAMPLES, points]
@@ -267,19 +258,6 @@ def gaps_from_coin(points: Sequence[Setting]) -> dict[str, Gap]:
     return {point.point: gap_between([point], coin, "acceptance") for point in between}
 
 
-def below_coin(gaps: Mapping[str, Gap]) -> bool:
-    """Return whether every static weight lies below the coin (``gaps_from_coin``)."""
-    return bool(gaps) and all(gap.above.high < 0 for gap in gaps.values())
-
-
-def _neighbours(gains: Floats, gained: float) -> tuple[int | None, int | None]:
-    """Return the point of largest gain below one, and that of smallest gain at or above it."""
-    order = [int(point) for point in np.argsort(gains)]
-    below = [point for point in order if gains[point] < gained]  # NaN is neither
-    above = [point for point in order if gains[point] >= gained]
-    return next(reversed(below), None), next(iter(above), None)
-
-
 def front_band(
     samples: pd.DataFrame, gain: Gain = "acceptance", family: Sequence[str] = STATIC_FAMILY
 ) -> pd.DataFrame:
@@ -292,9 +270,6 @@ def front_band(
     Returns:
         Columns ``gain`` (ascending; a fraction for acceptance, seconds per sample for time, a
         factor for speed-up), ``quality``, ``low`` and ``high``, 0 to 1.
-
-    Raises:
-        UsageError: The samples do not determine a front.
     """
     settings = settings_of(samples)
     front = front_of(settings, family)

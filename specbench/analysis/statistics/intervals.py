@@ -71,10 +71,7 @@ def bootstrap(sums: Floats) -> Floats:
 
 
 def estimate(values: Floats, n: int, *, log: bool = False) -> Interval:
-    """Return the interval of a statistic over n clusters from its values [1 + RESAMPLES].
-
-    NaN among the resamples is ignored; see ``limits`` for ``log``.
-    """
+    """Return the interval over n clusters of values [1 + RESAMPLES]; see ``limits`` for ``log``."""
     value, resampled = values[0], values[1:][~np.isnan(values[1:])]
     if n < FEWEST or not len(resampled):
         return Interval(float(value), float("nan"), float("nan"), n)
@@ -109,10 +106,7 @@ def limits(
 
 
 def estimate_of_heads(values: Floats, n: int, *, log: bool = False) -> Interval:
-    """Return the interval of a statistic of one head, or of its mean over heads of one recipe.
-
-    ``values`` are [1 + RESAMPLES, heads]; see ``estimate`` and ``mean_over_seeds``.
-    """
+    """Return the interval of values [1 + RESAMPLES, heads]: of one head, or a mean over seeds."""
     single = values.shape[1] == 1
     return estimate(values[:, 0], n, log=log) if single else mean_over_seeds(values, n)
 
@@ -166,14 +160,11 @@ def student(value: float, n: int, *parts: tuple[float, int]) -> Interval:
 
 
 def mean_of_units(values: Floats) -> Interval:
-    """Return the mean of one value per prompt, such as a difference.
+    """Return the mean of one value per prompt [n], such as a difference.
 
     The interval is Student's t. If the values have a long tail, as where a few answers fail, few
     prompts may show too little of it: on that side, the limit is that of ``limit_with_failures``
     with one more value as extreme as the most extreme one, if it is wider.
-
-    Args:
-        values: [n] one value per prompt.
     """
     n, mean = len(values), float(np.mean(values)) if len(values) else float("nan")
     if n < FEWEST:

@@ -102,10 +102,6 @@ class Setting:
             samples = samples[samples["quality"].notna()]
         return set(samples["sample_id"])
 
-    def without_quality(self) -> Setting:
-        """Return the setting without qualities, for a comparison with one that has none."""
-        return replace(self, samples=self.samples.assign(quality=np.nan), pooled=())
-
     @cached_property
     def timed(self) -> Setting:
         """The setting in units of which the time was measured: whole blocks, if it has any."""
@@ -284,7 +280,14 @@ class Points:
             apart * self.sums[:, None]
         )  # [1 + RESAMPLES, 2, points, terms]
         totals = halves.sum(axis=1)  # [1 + RESAMPLES, points, terms]
-        chosen = [_chosen_crosswise(halves, np.asarray(group)) for group in groups]
+        rows, chosen = np.arange(len(halves)), []
+        for group in map(np.asarray, groups):
+            of_halves = _seconds(halves[:, :, group])
+            # A half without prompts has no fastest point; an arbitrary choice is unbiased.
+            of_halves = np.where(np.isnan(of_halves), np.inf, of_halves)
+            best = group[np.argmin(of_halves, axis=-1)]  # [rows, 2]
+            measured = halves[rows, 0, best[:, 1]] + halves[rows, 1, best[:, 0]]
+            chosen.append(measured[:, None])  # [rows, 1, terms]
         seconds = _seconds(totals[0])
         fastest = [
             Fastest(min(group, key=seconds.__getitem__), self.sums.shape[1] + number)
@@ -325,7 +328,7 @@ def scored_alike(settings: Sequence[Setting]) -> list[Setting]:
     """Return settings of which all have a quality or none has."""
     if all(setting.has_quality for setting in settings):
         return [*settings]
-    return [setting.without_quality() for setting in settings]
+    return [replace(s, samples=s.samples.assign(quality=np.nan), pooled=()) for s in settings]
 
 
 def timed_points(settings: Sequence[Setting]) -> Points:
@@ -336,17 +339,3 @@ def timed_points(settings: Sequence[Setting]) -> Points:
 def _seconds(totals: Floats) -> Floats:
     """Return the mean time per sample [...] from totals [..., terms]."""
     return ratio(totals[..., [SUMMED.index("seconds") - len(SUMMED), -1]])
-
-
-def _chosen_crosswise(halves: Floats, group: NDArray[np.intp]) -> Floats:
-    """Return the totals [rows, 1, terms] of the group's fastest point, chosen crosswise.
-
-    The point chosen on each half is measured on the other half; both are summed. ``halves`` is
-    [rows, 2, points, terms], the totals of each half of the prompts.
-    """
-    seconds = _seconds(halves[:, :, group])
-    # A half without prompts has no fastest point; an arbitrary choice is unbiased.
-    best = group[np.argmin(np.where(np.isnan(seconds), np.inf, seconds), axis=-1)]
-    rows = np.arange(len(halves))
-    measured: Floats = halves[rows, 0, best[:, 1]] + halves[rows, 1, best[:, 0]]
-    return measured[:, None]

@@ -36,9 +36,6 @@ def acceptance_by_position(rounds: pd.DataFrame) -> pd.DataFrame:
 
     The intervals are those of a proportion of rounds, clustered by prompt. A position that no round
     proposed has no row.
-
-    Raises:
-        UsageError: Nothing is decoded or drafted.
     """
     require(len(rounds) > 0, f"{RECORDS} has no decoded sample: give another run")
     drafted = rounds[rounds["proposed"] > 0]

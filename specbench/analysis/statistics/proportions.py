@@ -141,10 +141,7 @@ def _lower_limit(better: Floats, worse: Floats, n: int) -> Floats:
 
 
 def smallest_shown(figure: Interval) -> float:
-    """Return the difference that a measurement with this interval shows with ``POWER``.
-
-    It is 1.43 times the half-width, for an estimate that is normal.
-    """
+    """Return the difference that a measurement with this interval shows with ``POWER``."""
     return (figure.high - figure.low) / 2 * ERRORS / _Z
 
 

@@ -170,23 +170,18 @@ def methods_of(settings: list[Setting], names: Collection[str] | None) -> list[M
         )
         for label, lengths, folder in zip(labels, by_length, folders, strict=False)
     ]
-    recipes = [
-        _recipe(label, [m for m, folder in zip(methods, folders, strict=True) if folder == key])
-        for key, label in zip(shared, labels[len(cells) :], strict=True)
-    ]
+    recipes = []
+    for key, label in zip(shared, labels[len(cells) :], strict=True):
+        heads = [m for m, folder in zip(methods, folders, strict=True) if folder == key]
+        lengths = {  # with which all of them were measured
+            n: [head.lengths[n][0] for head in heads]
+            for n in heads[0].lengths
+            if all(n in head.lengths for head in heads)
+        }
+        name, missing = f"{label}, mean of {len(heads)} seeds", max(head.missing for head in heads)
+        recipes.append(MethodSettings(name, lengths, len(heads), missing))
     measured = [method for method in (*methods, *recipes) if method.lengths]
     return [method for method in measured if method.first.method in names]
-
-
-def _recipe(label: str, heads: Sequence[MethodSettings]) -> MethodSettings:
-    """Return heads as one method, at the draft lengths with which all of them were measured."""
-    lengths = {
-        n: [head.lengths[n][0] for head in heads]
-        for n in heads[0].lengths
-        if all(n in head.lengths for head in heads)
-    }
-    name = f"{label}, mean of {len(heads)} seeds"
-    return MethodSettings(name, lengths, len(heads), max(head.missing for head in heads))
 
 
 def _by_length(settings: Sequence[Setting]) -> dict[tuple[int, str | None], Setting]:

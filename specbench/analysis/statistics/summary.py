@@ -78,20 +78,13 @@ def _predicted_speedup(cell: pd.DataFrame, baseline: pd.DataFrame | None) -> Int
         return _UNKNOWN
     base = baseline[[TOKENS, "seconds"]].to_numpy(np.float64)
     sides = terms, cell["sample_id"], base, baseline["sample_id"]
-    return intervals.paired_interval(*sides, _at_predicted_length, log=True)
 
+    def at_predicted_length(totals: Floats) -> Floats:  # [..., 6]
+        tokens, prefill, decode, predicted, *of_base = np.moveaxis(totals, -1, 0)
+        seconds = prefill + decode * intervals.ratio(np.stack([tokens, predicted], axis=-1))
+        return intervals.paired_ratio(np.stack([tokens, seconds, *of_base], axis=-1))
 
-def _at_predicted_length(totals: Floats) -> Floats:
-    """Return the speed-up if rounds had emitted the predicted tokens, from totals [..., 6]."""
-    tokens, prefill, decode, predicted, *base = np.moveaxis(totals, -1, 0)
-    seconds = prefill + decode * intervals.ratio(np.stack([tokens, predicted], axis=-1))
-    return intervals.paired_ratio(np.stack([tokens, seconds, *base], axis=-1))
-
-
-def _share_at_limit(cell: pd.DataFrame, _: pd.DataFrame | None) -> Interval:
-    """Return the share of texts that ended at the limit, of those whose end is known."""
-    ended = cell[cell["stopped_by"].notna()]
-    return proportion_interval(ended["stopped_by"] == "length", ended["sample_id"])
+    return intervals.paired_interval(*sides, at_predicted_length, log=True)
 
 
 # Predicted figures follow from the acceptance probabilities that the rule recorded before each
@@ -123,7 +116,9 @@ FIGURES: dict[str, Figure] = {
     "latency_seconds": _mean("latency_seconds"),
     TOKENS: _mean("output_tokens"),
     "rounds": _mean("rounds"),
-    AT_LIMIT: _share_at_limit,
+    AT_LIMIT: lambda cell, _: proportion_interval(  # of texts whose end is known
+        cell["stopped_by"].dropna() == "length", cell.loc[cell["stopped_by"].notna(), "sample_id"]
+    ),
     REPETITION: _mean("repetition"),
     COMPLETED: lambda cell, _: estimates.score_interval(
         estimates.completed(cell), QUALITY, cell["quality_metric"].iloc[0]
@@ -145,9 +140,6 @@ def summarise(samples: pd.DataFrame) -> pd.DataFrame:
     samples that share ``frames.CELL``; ``n`` counts its prompts, over which the 95 % intervals are
     computed, or for times of a run in batches its blocks (see ``points``). Times include prefill.
     Numbers that are in no schema are the user's own metrics.
-
-    Raises:
-        UsageError: There are no samples.
     """
     if samples.empty:
         raise UsageError("There are no samples to summarise; run at least one.")
@@ -262,13 +254,6 @@ def cells_of(summary: pd.DataFrame) -> pd.DataFrame:
             columns["quality_metric"] = rows["unit"]
         columns |= {name + end: rows[column] for end, column in _ENDS.items()}
     return cells.join(pd.DataFrame(columns, index=cells.index)).reset_index(drop=True)
-
-
-def with_differences(
-    cells: pd.DataFrame, samples: pd.DataFrame, names: Collection[str] = OF_TEXTS
-) -> pd.DataFrame:
-    """Add the differences of cells from plain SD in figures of texts, as ``<figure>_less``."""
-    return cells.merge(less_than_sd(samples, names), on=list(CELL), how="left")
 
 
 def without_shared_times(summary: pd.DataFrame) -> pd.DataFrame:

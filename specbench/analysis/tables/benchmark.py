@@ -99,10 +99,7 @@ def repeats_of(samples: pd.DataFrame) -> pd.DataFrame:
 
 
 def with_forced(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table in which `synthetic` has the name of the method that it computes.
-
-    Its rates are in the column ``forced_acceptance``, which is blank elsewhere.
-    """
+    """Return a table with `synthetic` named by what it computes, and ``forced_acceptance``."""
     rows = rows_of(table)
     for row in rows:
         values = from_columns(row)
@@ -113,17 +110,13 @@ def with_forced(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*table, "forced_acceptance"])
 
 
-def bench_table(measured: Measured) -> pd.DataFrame:
-    """Return one row per system and batch size; columns in seconds, bytes and tokens."""
-    repeats = _by_system(measured)
+def bench_tables(measured: Measured) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return a row per system and batch size, and ratios of systems, paired by repeat."""
+    units = measured.repeats.assign(sample_id=measured.repeats["repeat"])  # of time
+    groups = units.groupby(list(SYSTEM), dropna=False, sort=False)
+    repeats = {_key(group.iloc[0].to_dict()): group for _, group in groups}
     rows = rows_of(measured.systems)
-    return pd.DataFrame([_figures(row, repeats[_key(row)], measured.bandwidth) for row in rows])
-
-
-def ratio_table(measured: Measured) -> pd.DataFrame:
-    """Return the ratios between systems with intervals, paired by repeat."""
-    rows = rows_of(measured.systems)
-    repeats = _by_system(measured)
+    systems = [_figures(row, repeats[_key(row)], measured.bandwidth) for row in rows]
     ratios = []
     for kind, row, base in _compared(rows):
         metric = estimates.ROUND if kind == ROUND_OVER_SD else estimates.SERVED
@@ -132,7 +125,7 @@ def ratio_table(measured: Measured) -> pd.DataFrame:
         over = f"{base['engine']} {method_label(base)}, batch {base['batch_size']}"
         system = {name: row[name] for name in SYSTEM}
         ratios.append({"ratio": kind, **system, "over": over, **ends})
-    return pd.DataFrame(ratios)
+    return pd.DataFrame(systems), pd.DataFrame(ratios)
 
 
 def _compared(rows: Sequence[Row]) -> Iterator[tuple[str, Row, Row]]:
@@ -191,12 +184,6 @@ def _figures(row: Row, repeats: pd.DataFrame, bandwidth: float) -> Row:
     }
 
 
-def _by_system(measured: Measured) -> dict[tuple[Hashable, ...], pd.DataFrame]:
-    repeats = measured.repeats.assign(sample_id=measured.repeats["repeat"])  # the units of time
-    groups = repeats.groupby(list(SYSTEM), dropna=False, sort=False)
-    return {_key(group.iloc[0].to_dict()): group for _, group in groups}
-
-
 def _key(row: Row) -> tuple[Hashable, ...]:
     """Return the values that identify a system; all blanks become None."""
     return tuple(None if pd.isna(row[name]) else row[name] for name in SYSTEM)
@@ -223,7 +210,18 @@ def tables(table: pd.DataFrame, ratios: pd.DataFrame) -> Iterator[Table]:
     for size, rows in table.groupby("batch_size", sort=False):
         yield _table(f"batch {size}", named_by, map(_system_cells, rows_of(rows)))
     if len(ratios):
-        yield _table("ratios", 2, map(_ratio_cells, rows_of(ratios)))
+        cells = (
+            {
+                "ratio of": row["ratio"],
+                "system": f"{row['engine']} {method_label(row)}",
+                "batch": str(row["batch_size"]),
+                "N": str(row["draft_length"] or ""),
+                "forced": _rates(row["forced_acceptance"]),
+                "[95 %]": with_interval(row["value"], row["low"], row["high"], ".2f"),
+            }
+            for row in rows_of(ratios)
+        )
+        yield _table("ratios", 2, cells)
 
 
 def warnings(table: pd.DataFrame) -> Iterator[str]:
@@ -265,14 +263,3 @@ def _system_cells(row: Mapping[Any, Any]) -> dict[str, str]:
 def _rates(acceptance: Any) -> str:
     """Return a rate, or rates by position as they are."""
     return acceptance if isinstance(acceptance, str) else number(acceptance, "g")
-
-
-def _ratio_cells(row: Mapping[Any, Any]) -> dict[str, str]:
-    return {
-        "ratio of": row["ratio"],
-        "system": f"{row['engine']} {method_label(row)}",
-        "batch": str(row["batch_size"]),
-        "N": str(row["draft_length"] or ""),
-        "forced": _rates(row["forced_acceptance"]),
-        "[95 %]": with_interval(row["value"], row["low"], row["high"], ".2f"),
-    }

@@ -29,7 +29,7 @@ from specbench.analysis.statistics.estimates import (
     TIMES,
     contrast,
 )
-from specbench.analysis.statistics.intervals import Floats, Interval, estimate, estimate_of_heads
+from specbench.analysis.statistics.intervals import Floats, estimate, estimate_of_heads
 from specbench.analysis.statistics.points import Setting, scored_alike, shared_points, timed_points
 from specbench.analysis.statistics.summary import (
     ACCEPTANCE,
@@ -127,7 +127,6 @@ def main_table(
 
     Heads that differ in the seed of their training alone have a further row: their mean, with
     seeds and prompts as random effects. It does not compete.
-
     All other methods compete for the best quality. Only methods whose quality is marked as best
     compete for acceptance and speed-up, since bad texts can reach any acceptance or speed-up.
     ``samples`` are those of the summary's runs. With their ``comparison``, there are rows of its
@@ -143,26 +142,46 @@ def main_table(
     scale = metric.map(scales | percentages).fillna(1.0)
     scaled = {name: rows[name] * scale for name in _SCALED}
     rows = rows.assign(metric=metric, unit=rows["figure"].map(_UNITS), scale=scale, **scaled)
-    sections = _in_sections(rows).assign(seeds=1, verdict=None, least=np.nan)
+    # Methods without drafts are in every matching section.
+    drafted, alone = rows[rows["draft_length"] > 0], rows[rows["draft_length"] == 0]
+    shared = [name for name in SECTION if name != "draft_length"]
+    alone = alone.drop(columns="draft_length")
+    alone = alone.merge(drafted[SECTION].drop_duplicates(), on=shared, how="left")
+    alone["draft_length"] = alone["draft_length"].fillna(0).astype("int64")
+    sections = pd.concat([alone, drafted], ignore_index=True)
+    sections = sections.assign(seeds=1, verdict=None, least=np.nan)
     means = _means_over_seeds(sections, contest)
     verdicts = _verdicts(comparison) if comparison is not None and len(comparison) else ()
     judged = pd.DataFrame(verdicts, columns=[*sections]).astype({"cell": "Int64"})
-    table = _in_order(pd.concat([sections, *means, judged], ignore_index=True))
+    table = pd.concat([sections, *means, judged], ignore_index=True)
+    # By section, method in the order of the registry, and parameters; the sort is stable.
+    rank = {name: index for index, name in enumerate(METHODS)}
+    keys = ["weight", "lenience", "rule", "alpha"]
+    ranked = table[keys].assign(
+        section=table.groupby(SECTION, sort=False, dropna=False).ngroup(),
+        method=table["method"].map(rank).fillna(len(rank)),
+    )
+    order = ranked.sort_values(["section", "method", *keys], kind="stable").index
+    table = table.loc[order].reset_index(drop=True)
+    labels = pd.Series("", index=table.index)
+    for _, section in table.groupby(SECTION, sort=False, dropna=False):  # with short names of heads
+        cell = section.groupby(["task", *METHOD], sort=False, dropna=False).ngroup()
+        cells = section[~cell.duplicated()]  # in the order of ngroup
+        labels[section.index] = cell.map(dict(enumerate(method_labels(rows_of(cells)))))
     of_seeds = table["seeds"].map(lambda count: f", mean of {count} seeds" if count > 1 else "")
-    return table.assign(label=_labels(table) + of_seeds, best=_best(table, contest))[COLUMNS]
+    return table.assign(label=labels + of_seeds, best=_best(table, contest))[COLUMNS]
 
 
 class Contest:
     """Samples grouped by cell, for paired comparisons; ``cells`` numbers the cells."""
 
     def __init__(self, samples: pd.DataFrame) -> None:
-        """Group samples by cell."""
         groups = samples.groupby(list(CELL), sort=False, dropna=False)
-        self._settings = [Setting(rows) for _, rows in groups]
-        self.cells = samples[list(CELL)].drop_duplicates().assign(cell=range(len(self._settings)))
+        self.settings = [Setting(rows) for _, rows in groups]
+        self.cells = samples[list(CELL)].drop_duplicates().assign(cell=range(len(self.settings)))
         self._alone = {
             baseline_of(setting.cell): setting
-            for setting in self._settings
+            for setting in self.settings
             if setting.method == AUTOREGRESSIVE
         }
 
@@ -174,32 +193,28 @@ class Contest:
         are not marked. The values are those of ``figure``; each lossless cell has the quality of
         all lossless cells together.
         """
-        settings = [self._settings[cell] for cell in cells]
+        settings = [self.settings[cell] for cell in cells]
         if figure == QUALITY:
             if lossless := [setting.samples for setting in settings if setting.emits_target]:
                 pooled = Setting(pd.concat(lossless))
                 settings = [pooled if setting.emits_target else setting for setting in settings]
             values = np.array([setting.quality for setting in settings])
         highest = settings[int(np.argmax(values))]
-        return [self._differ_by_chance(setting, highest, figure) for setting in settings]
 
-    def mean_over_seeds(self, cells: Sequence[int], figure: str) -> Interval:
-        """Return the mean of cells that differ in the seed of their head, on shared prompts."""
-        return estimate_of_heads(*self._of_figure([self._settings[c] for c in cells], figure))
+        def differs_by_chance(setting: Setting) -> bool:
+            try:
+                if figure == QUALITY:
+                    difference = contrast(setting.samples, highest.samples, QUALITY_LESS)
+                else:
+                    reached, n = self.of_figure([setting, highest], figure)
+                    difference = estimate(reached[:, 0] - reached[:, 1], n)
+            except UsageError:  # they share no prompt
+                return False
+            return difference.low <= _ROUNDING and difference.high >= -_ROUNDING
 
-    def _differ_by_chance(self, first: Setting, second: Setting, figure: str) -> bool:
-        """Return whether the paired interval of the difference between two cells includes 0."""
-        try:
-            if figure == QUALITY:
-                difference = contrast(first.samples, second.samples, QUALITY_LESS)
-            else:
-                values, n = self._of_figure([first, second], figure)
-                difference = estimate(values[:, 0] - values[:, 1], n)
-        except UsageError:  # they share no prompt
-            return False
-        return difference.low <= _ROUNDING and difference.high >= -_ROUNDING
+        return [*map(differs_by_chance, settings)]
 
-    def _of_figure(self, settings: list[Setting], figure: str) -> tuple[Floats, int]:
+    def of_figure(self, settings: list[Setting], figure: str) -> tuple[Floats, int]:
         """Return a figure [1 + RESAMPLES, settings] on the shared units, and their number."""
         if figure != SPEEDUP:
             reached = shared_points(scored_alike(settings)).estimates()
@@ -209,16 +224,6 @@ class Contest:
         reached = timed_points([*settings, *alone]).estimates()
         speeds, base_speeds = np.split(reached.values(SPEED), 2, axis=1)
         return speeds / base_speeds, reached.n
-
-
-def _in_sections(rows: pd.DataFrame) -> pd.DataFrame:
-    """Copy rows of methods without drafts into every matching section."""
-    drafted, alone = rows[rows["draft_length"] > 0], rows[rows["draft_length"] == 0]
-    sections = drafted[SECTION].drop_duplicates()
-    shared = [name for name in SECTION if name != "draft_length"]
-    joined = alone.drop(columns="draft_length").merge(sections, on=shared, how="left")
-    joined["draft_length"] = joined["draft_length"].fillna(0).astype("int64")
-    return pd.concat([joined, drafted], ignore_index=True)
 
 
 def _means_over_seeds(rows: pd.DataFrame, contest: Contest) -> Iterator[pd.DataFrame]:
@@ -232,7 +237,8 @@ def _means_over_seeds(rows: pd.DataFrame, contest: Contest) -> Iterator[pd.DataF
         timed_together = seeds["figure"].iloc[0] != SPEEDUP or seeds["session"].nunique() == 1
         if len(seeds) > 1 and timed_together:
             first = seeds.iloc[[0]]
-            mean = contest.mean_over_seeds(seeds["cell"].astype(int), first["figure"].item())
+            heads = [contest.settings[cell] for cell in seeds["cell"].astype(int)]
+            mean = estimate_of_heads(*contest.of_figure(heads, first["figure"].item()))
             hidden = seeds["ci_low"].isna().all()  # of times that texts share
             ends = (np.nan, np.nan) if hidden else (mean.low, mean.high)
             scaled = first["scale"].item() * np.array([mean.value, *ends])
@@ -262,38 +268,14 @@ def _verdicts(comparison: pd.DataFrame) -> Iterator[dict[str, Any]]:
                 yield row | facts | dict(zip(_SCALED, scaled, strict=True)) | {"least": least}
 
 
-def _in_order(rows: pd.DataFrame) -> pd.DataFrame:
-    """Sort rows by section, method (in registry order) and parameters; the sort is stable."""
-    rank = {name: index for index, name in enumerate(METHODS)}
-    keys = ["weight", "lenience", "rule", "alpha"]
-    ranked = rows[keys].assign(
-        section=rows.groupby(SECTION, sort=False, dropna=False).ngroup(),
-        method=rows["method"].map(rank).fillna(len(rank)),
-    )
-    order = ranked.sort_values(["section", "method", *keys], kind="stable").index
-    return rows.loc[order].reset_index(drop=True)
-
-
-def _labels(table: pd.DataFrame) -> pd.Series:
-    """Label methods, with the shortest head names that are unambiguous in a section."""
-    labels = pd.Series("", index=table.index)
-    for _, rows in table.groupby(SECTION, sort=False, dropna=False):
-        cell = rows.groupby(["task", *METHOD], sort=False, dropna=False).ngroup()
-        cells = rows[~cell.duplicated()]  # in the order of ngroup
-        labels[rows.index] = cell.map(dict(enumerate(method_labels(rows_of(cells)))))
-    return labels
-
-
 def _best(table: pd.DataFrame, contest: Contest) -> pd.Series:
     """Return which values are the best of their column or not significantly different."""
-    is_quality = table["figure"] == QUALITY
-    marked = _highest(table, is_quality, contest)
+    marked = _highest(table, table["figure"] == QUALITY, contest)
     cell = [table[name] for name in (*SECTION, "cell")]
-    comparable = table["figure"].isin([ACCEPTANCE, QUALITY]) | (
-        (table["figure"] == SPEEDUP) & table["ci_low"].notna()
-    )
-    is_compared = ~is_quality & comparable & marked.groupby(cell, dropna=False).transform("any")
-    return marked | _highest(table, is_compared, contest)
+    compared = table["figure"].eq(SPEEDUP) & table["ci_low"].notna()
+    compared |= table["figure"] == ACCEPTANCE
+    compared &= marked.groupby(cell, dropna=False).transform("any")
+    return marked | _highest(table, compared, contest)
 
 
 def _highest(table: pd.DataFrame, competing: pd.Series, contest: Contest) -> pd.Series:
@@ -333,9 +315,7 @@ def _notes(table: pd.DataFrame, intervals: bool) -> list[str]:
         notes.append(_OPEN_NOTE)
     if intervals and table["ci_low"].notna().any():
         notes.append("Brackets: 95 % intervals over prompts.")
-    blocks = table[
-        (table["figure"] == SPEEDUP) & table["ci_low"].notna() & (table["batch_size"] > 1)
-    ]
+    blocks = table[table["figure"].eq(SPEEDUP) & table["batch_size"].gt(1)].dropna(subset="ci_low")
     notes += [
         f"In batches, tok/s / AR is paired by block: {number} blocks of {size} prompts."
         for size, number in blocks.groupby("batch_size")["n"].max().items()
@@ -374,7 +354,7 @@ def _fields(
     if not cells["value"].notna().any():
         return
     form = "z.2f" if metric.startswith(_TWO_DECIMALS) else "z.1f"
-    name = _HEADINGS.get(figure) or shown(figure).narrowest
+    name = _HEADINGS.get(figure) or shown(figure).abbreviation or shown(figure).narrow
     if figure == QUALITY:
         name = quality_heading(metric) or QUALITY
     form = f"+{form}" if figure in (QUALITY_LESS, ABOVE) else form

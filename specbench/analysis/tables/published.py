@@ -54,9 +54,13 @@ def beside_published(table: pd.DataFrame) -> pd.DataFrame:
     paper = published()
     paper["draft_length"] = _comparable_length(paper)
     values = [*_KEY, "source", "acceptance_rate_pct", "metric", "quality"]
-    compared = _as_published(table).merge(
-        paper[values], on=_KEY, how="left", validate="many_to_one"
-    )
+    tasks = frozenset(paper["task"])  # the table's rows in the paper's names
+    cells = zip(*(table[name] for name in ("pair", "task", "method", "head")), strict=True)
+    named = [_named(pair, task, method, head, tasks) for pair, task, method, head in cells]
+    columns = ["pair", "task", "method", "trained_on"]
+    rows = pd.DataFrame(named, columns=columns, index=table.index, dtype="str")
+    rows = rows.assign(temperature=table["temperature"], draft_length=_comparable_length(table))
+    compared = rows[_KEY].merge(paper[values], on=_KEY, how="left", validate="many_to_one")
     compared.index = table.index
     same = (table["figure"] == QUALITY) & (table["metric"] == compared["metric"])
     rate = compared["acceptance_rate_pct"].where(table["figure"] == ACCEPTANCE)
@@ -122,20 +126,6 @@ def remarks(section: pd.DataFrame) -> list[str]:
         for task, metric, paper in zip(
             other["task"], other["metric"], other["published_metric"], strict=True
         )
-    ]
-
-
-def _as_published(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the columns ``_KEY`` of each row in the paper's names."""
-    tasks = frozenset(published()["task"])
-    cells = zip(*(table[name] for name in ("pair", "task", "method", "head")), strict=True)
-    published_names = [
-        _named(pair, task, method, head, tasks) for pair, task, method, head in cells
-    ]
-    columns = ["pair", "task", "method", "trained_on"]
-    rows = pd.DataFrame(published_names, columns=columns, index=table.index, dtype="str")
-    return rows.assign(temperature=table["temperature"], draft_length=_comparable_length(table))[
-        _KEY
     ]
 
 

@@ -17,14 +17,7 @@ from specbench.analysis.statistics.summary import (
     further_metrics,
     prompt_counts,
 )
-from specbench.analysis.tables.shown import (
-    Row,
-    ShownFigure,
-    setting_text,
-    shown,
-    shown_score,
-    span,
-)
+from specbench.analysis.tables.shown import Row, ShownFigure, setting_text, shown, shown_score, span
 from specbench.analysis.tables.table import Field, Table, drop_empty
 from specbench.analysis.verdicts.contrasts import POOLED
 from specbench.errors import UsageError
@@ -57,7 +50,16 @@ def figure_tables(cells: pd.DataFrame, *, intervals: bool = False) -> Iterator[T
     for title, rows in _by_setting(cells):
         notes = [*without_speedup(rows), *([COUNTED] if rows["acceptance_length"].any() else [])]
         if rows["seconds_per_sample"].any():
-            notes += [PREFILL, *_sessions(rows)]
+            notes.append(PREFILL)
+        groups = [", ".join(of["label"].unique()) for _, of in rows.groupby("session")]
+        if rows["seconds_per_sample"].any() and len(groups) > 1:  # not all were timed together
+            # Its baseline was timed with each group that has a speed-up.
+            has_speedup = rows.groupby("session")[SPEEDUP].any().all()
+            between = ", and tokens/s / AR's between groups: autoregressive was timed in each"
+            notes.append(
+                f"Timed together: {'; '.join(groups)}. Compare tokens/s only within such a group"
+                f"{between if has_speedup else ''}."
+            )
         yield _table(title, rows, _FIGURES, notes, intervals)
 
 
@@ -114,28 +116,8 @@ def _table(
     return drop_empty(Table.of(rows_of(cells), fields, title, [*notes, *paired], stub))
 
 
-def _sessions(cells: pd.DataFrame) -> list[str]:
-    """Return a note on which cells were timed together, if not all were."""
-    sessions = [", ".join(rows["label"].unique()) for _, rows in cells.groupby("session")]
-    if len(sessions) == 1:
-        return []
-    has_speedup = cells.groupby("session")[SPEEDUP].any()  # its baseline was timed with it
-    between = ", and tokens/s / AR's between groups: autoregressive was timed in each"
-    return [
-        f"Timed together: {'; '.join(sessions)}. Compare tokens/s only within such a group"
-        f"{between if has_speedup.all() else ''}."
-    ]
-
-
 def transfer_data(summary: pd.DataFrame) -> pd.DataFrame:
-    """Return the transfer matrix: one row per head, task and metric, columns ``TRANSFER``.
-
-    ``trained_on`` is the training task of a head, or ``sd`` without a head.
-
-    Raises:
-        UsageError: The runs do not compare heads by training task, or there are several runs or
-            draft lengths.
-    """
+    """Return a row per head (``trained_on``, ``sd`` without one), task and metric: ``TRANSFER``."""
     rows = summary[summary["method"].isin([LEARNED, STRICT])]
     rows = rows[rows["metric"].isin([ACCEPTANCE, QUALITY])]
     heads = rows.loc[rows["method"] == LEARNED, "head"]

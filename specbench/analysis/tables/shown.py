@@ -105,11 +105,6 @@ class ShownFigure(NamedTuple):
         return f"{self.heading} ({self.unit})" if self.unit else self.heading
 
     @property
-    def narrowest(self) -> str:
-        """The abbreviated heading in lines."""
-        return self.abbreviation or self.narrow
-
-    @property
     def label(self) -> str:
         """The heading with its unit, for an axis: ``Accepted / drafted (%)``."""
         unit = self.unit or ("×100" if self.scale == 100 else "")
@@ -181,12 +176,7 @@ def shown_score(metric: str) -> ShownFigure:
 
 
 def shown(name: str, metric: object = "") -> ShownFigure:
-    """Return how a figure is shown; any other name is that of a quality metric.
-
-    Args:
-        name: The column.
-        metric: The task's quality metric, which gives a score its scale, and quality its name.
-    """
+    """Return how a figure is shown: a score by a metric's scale, or another name as a metric."""
     figure = _FIGURES.get(name)
     if figure is None:
         return shown_score(name)

@@ -181,21 +181,41 @@ def to_markdown(*tables: Table) -> str:
 
     def body(table: Table) -> str:
         title = [f"{markdown_line(table.title)}."] if table.title else []
-        return "\n\n".join([*title, *map(_markdown_part, _parts(table, MARKDOWN_WIDTH))])
+        return "\n\n".join([*title, *map(part_lines, _parts(table, MARKDOWN_WIDTH))])
+
+    def part_lines(part: Table) -> str:
+        rule = ("---" if _wraps(part, i) else "--:" for i in range(len(part.columns)))
+        groups = (", ".join(filter(None, [c.group, c.heading])) for c in part.columns)
+        headings = (_plain(" ".join(name.split())) for name in groups)
+        rows = (map(cell_text, map(_cell, row)) for row in part.rows)
+        lines = [f"| {' | '.join(row)} |" for row in (headings, *rows)]
+        return "\n".join([lines[0], f"|{'|'.join(rule)}|", *lines[1:]])
+
+    def cell_text(cell: TableCell) -> str:
+        text = _plain(cell.text).replace("\n", "<br>")
+        return "<br>".join(filter(None, [f"**{text}**" if cell.best else text, cell.interval]))
 
     return _joined(tables, body, markdown_line, "\n\n")
 
 
 def to_latex(*tables: Table) -> str:
     """Render tables as LaTeX with booktabs; titles become captions, and notes comments."""
-    return "\n\n".join([r"% needs \usepackage{booktabs}", *map(_latex_table, tables)]) + "\n"
+    floats = [r"% needs \usepackage{booktabs}"]
+    for table in tables:
+        parts = "\n\\par\\medskip\n".join(map(_tabular, _parts(table, LATEX_WIDTH)))
+        notes = "".join(f"% {' '.join(note.split())}\n" for note in table.notes)
+        label = re.sub("[^A-Za-z0-9.]+", "-", _MEASURED.sub("", table.title)).strip("-")
+        floats.append(rf"""{notes}\begin{{table*}}[t]
+\centering\footnotesize\setlength{{\tabcolsep}}{{3pt}}
+{parts}
+\caption{{{_escaped(f"{table.title}.")}}}
+\label{{tab:{label}}}
+\end{{table*}}""")
+    return "\n\n".join(floats) + "\n"
 
 
 def to_csv(rows: pd.DataFrame, form: str | Callable[[float], str] | None = None) -> str:
-    """Return rows as CSV; ``form`` formats its numbers.
-
-    A text that a spreadsheet would compute as a formula gets an apostrophe in front.
-    """
+    """Return rows as CSV, in which no text is a spreadsheet's formula; ``form`` is of numbers."""
     texts = {
         name: [_inert(value) for value in rows[name]]
         for name in rows.select_dtypes(exclude="number")
@@ -219,10 +239,7 @@ def _has_groups(table: Table) -> bool:
 def _groups(table: Table) -> list[list[int]]:
     """Return the indices of the columns after the stub, by group."""
     indices = range(table.stub, len(table.columns))
-    return [
-        list(group)
-        for _, group in groupby(indices, lambda index: table.columns[index].group or index)
-    ]
+    return [[*group] for _, group in groupby(indices, lambda i: table.columns[i].group or i)]
 
 
 def _joined(
@@ -334,20 +351,6 @@ def _text_lines(part: Table, width: int) -> Iterator[str]:
         yield from shown(row)
 
 
-def _markdown_part(part: Table) -> str:
-    rule = ("---" if _wraps(part, i) else "--:" for i in range(len(part.columns)))
-    groups = (", ".join(filter(None, [c.group, c.heading])) for c in part.columns)
-    headings = (_plain(" ".join(name.split())) for name in groups)
-    rows = ([_markdown_cell(_cell(cell)) for cell in row] for row in part.rows)
-    lines = [f"| {' | '.join(row)} |" for row in (headings, *rows)]
-    return "\n".join([lines[0], f"|{'|'.join(rule)}|", *lines[1:]])
-
-
-def _markdown_cell(cell: TableCell) -> str:
-    text = _plain(cell.text).replace("\n", "<br>")
-    return "<br>".join(filter(None, [f"**{text}**" if cell.best else text, cell.interval]))
-
-
 def markdown_line(words: str) -> str:
     """Escape text for Markdown, on one line."""
     return _plain(" ".join(words.split()))
@@ -356,18 +359,6 @@ def markdown_line(words: str) -> str:
 def _plain(words: str) -> str:
     """Escape text for Markdown."""
     return re.sub(r"([\\`*_|<]|(?<=\])[(:])", r"\\\1", words)
-
-
-def _latex_table(table: Table) -> str:
-    parts = "\n\\par\\medskip\n".join(map(_tabular, _parts(table, LATEX_WIDTH)))
-    notes = "".join(f"% {' '.join(note.split())}\n" for note in table.notes)
-    label = re.sub("[^A-Za-z0-9.]+", "-", _MEASURED.sub("", table.title)).strip("-")
-    return rf"""{notes}\begin{{table*}}[t]
-\centering\footnotesize\setlength{{\tabcolsep}}{{3pt}}
-{parts}
-\caption{{{_escaped(f"{table.title}.")}}}
-\label{{tab:{label}}}
-\end{{table*}}"""
 
 
 def _tabular(part: Table) -> str:
@@ -382,7 +373,10 @@ def _tabular(part: Table) -> str:
     for row in part.rows:
         cells = list(map(_cell, row))
         names = [_escaped(cell.text) for cell in cells[: part.stub]]
-        lines.append(_latex_row([*names, *map(_latex_number, cells[part.stub :])]))
+        for cell in cells[part.stub :]:
+            text = re.sub(r"-(?=\d)", "$-$", _escaped(cell.text))
+            names.append(rf"\textbf{{{text}}}" if cell.best else text)
+        lines.append(_latex_row(names))
         if any(cell.interval for cell in cells):
             small = (rf"{{\scriptsize {c.interval}}}" if c.interval else "" for c in cells)
             lines.append(_latex_row(list(small)))
@@ -393,20 +387,13 @@ def _latex_row(cells: Sequence[str]) -> str:
     return " & ".join(cells) + r" \\"
 
 
-def _latex_number(cell: TableCell) -> str:
-    text = re.sub(r"-(?=\d)", "$-$", _escaped(cell.text))
-    return rf"\textbf{{{text}}}" if cell.best else text
-
-
 def _escaped(words: str) -> str:
     """Escape text for any LaTeX engine; uncommon characters become their code points."""
+
+    def is_common(sign: str) -> bool:  # printable ASCII, or an accented Latin letter
+        accented = sign < "\u0100" and unicodedata.decomposition(sign)[:2] == "00"
+        return sign.isprintable() if sign.isascii() else accented
+
     return "".join(
-        _LATEX.get(sign) or (sign if _is_common(sign) else f"U+{ord(sign):04X}") for sign in words
+        _LATEX.get(sign) or (sign if is_common(sign) else f"U+{ord(sign):04X}") for sign in words
     )
-
-
-def _is_common(sign: str) -> bool:
-    """Return whether a character is printable ASCII or an accented Latin letter."""
-    if sign.isascii():
-        return sign.isprintable()
-    return sign < "\u0100" and unicodedata.decomposition(sign)[:2] == "00"

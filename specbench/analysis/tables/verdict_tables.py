@@ -25,13 +25,7 @@ from specbench.analysis.statistics.estimates import (
 )
 from specbench.analysis.statistics.intervals import FEWEST
 from specbench.analysis.statistics.points import TARGET
-from specbench.analysis.tables.shown import (
-    PHASES,
-    setting_text,
-    shown,
-    span,
-    temperature_text,
-)
+from specbench.analysis.tables.shown import PHASES, setting_text, shown, span, temperature_text
 from specbench.analysis.tables.table import Column, Field, Table, drop_empty, number, percent
 from specbench.analysis.verdicts.arm_remarks import ends_normally
 from specbench.analysis.verdicts.compare import EQUAL
@@ -127,12 +121,7 @@ _KEYS = ["run_id", "temperature", "engine", "batch_size", "task"]
 
 
 def comparison_tables(rows: pd.DataFrame, kinds: Collection[str] = (OWN, *ATS)) -> list[Table]:
-    """Return one table per task and quantity held equal, in the order of the comparison.
-
-    Args:
-        rows: Columns ``comparison.COMPARISON``.
-        kinds: The quantities to show.
-    """
+    """Return one table per task and quantity held equal (``kinds``), in the comparison's order."""
     several = ["run_id"] if rows["run_id"].nunique() > 1 else []
     makers = {OWN: _beside_sd, "quality": _at_equal_quality}
     # The verdicts tell of static weights beside a coin.
@@ -146,10 +135,7 @@ def comparison_tables(rows: pd.DataFrame, kinds: Collection[str] = (OWN, *ATS)) 
 
 
 def verdict_tables(rows: pd.DataFrame) -> Iterator[Table]:
-    """Yield a table per task of each run: what is shown of every method, and how precisely.
-
-    ``rows`` has the columns ``comparison.COMPARISON``, with comparisons at equal acceptance.
-    """
+    """Yield a table per task of each run: what is shown of every method, and how precisely."""
     several = [name for name in ("run_id", "engine", "batch_size") if rows[name].nunique() > 1]
     for _, group in rows.groupby(_KEYS, sort=False, dropna=False):
         listed = group[group["at"].isin([OWN, "acceptance"]) & (group["points"] == 1)]
@@ -160,9 +146,11 @@ def verdict_tables(rows: pd.DataFrame) -> Iterator[Table]:
             continue
         first = settings[0]
         quality, speed = shown(QUALITY_LESS, first["quality_metric"]), speed_of(first)
-        alone = {_setting(row): row for row in estimates.pivot(listed[listed["against"] == ALONE])}
+        beside_none = estimates.pivot(listed[listed["against"] == ALONE])
+        alone = {(row["label"], row["draft_length"]): row for row in beside_none}
         for row in settings:
-            row["beside_none"] = shown(speed).number(alone.get(_setting(row), {}))
+            none = alone.get((row["label"], row["draft_length"]), {})
+            row["beside_none"] = shown(speed).number(none)
         names = _NAMES if len({row["draft_length"] for row in settings}) > 1 else _NAMES[:1]
         fields: _Fields = [
             *names,
@@ -185,21 +173,15 @@ def verdict_tables(rows: pd.DataFrame) -> Iterator[Table]:
         yield drop_empty(Table.of(settings, fields, title, notes, stub=len(names)))
 
 
-def _setting(row: _Row) -> tuple[Any, ...]:
-    return row["label"], row["draft_length"]
-
-
 def _headline(settings: Sequence[_Row]) -> str:
     """Say how precisely the prompts of some settings tell quality and speed."""
     n, scale = settings[0]["n"], shown(QUALITY_LESS, settings[0]["quality_metric"]).scale
-    speeds = [(row, speed_of(row)) for row in settings if speed_of(row) in row]
+    ends = [
+        [(row[f"{name}_low"], row[f"{name}_high"]) for row in settings if name in row]
+        for name in (QUALITY_LESS, speed_of(settings[0]))
+    ]
     least = resolution(
-        (
-            scale * (row[f"{QUALITY_LESS}_high"] - row[f"{QUALITY_LESS}_low"])
-            for row in settings
-            if QUALITY_LESS in row
-        ),
-        (row[f"{metric}_high"] / row[f"{metric}_low"] for row, metric in speeds),
+        (scale * (high - low) for low, high in ends[0]), (high / low for low, high in ends[1])
     )
     prompts = f"{n} prompt{'s' if n > 1 else ''}"
     return f"{prompts} tell {least}" if least else f"{prompts}, too few for an interval"
@@ -240,12 +222,21 @@ def _of_sd(rows: pd.DataFrame, settings: Sequence[_Row]) -> str:
 
 def _beside_sd(group: pd.DataFrame, where: str) -> Table:
     """Return speed, quality and texts of each method relative to plain SD."""
+
+    def against(row: _Row) -> str:
+        if row["alone"]:
+            return "by N alone"
+        if row["against"] == ALONE:
+            return "no speculation"
+        length = f"{row['against_draft_length']:.0f}"
+        return f"sd, N = {length}" if row["against"] == SD else f"sd, chosen ({length})"
+
     metric = group["quality_metric"].iloc[0]
     share, times = shown(SHARE), shown(TIMES)
     texts = (LENGTH, COMPLETED_LESS, AT_LIMIT_LESS, REPETITION_LESS)
     fields: _Fields = [
         *_NAMES,
-        ("against", _against),
+        ("against", against),
         shown(QUALITY, metric).column,
         shown(QUALITY_LESS, metric).column_with_interval,
         shown("acceptance").column,
@@ -260,8 +251,7 @@ def _beside_sd(group: pd.DataFrame, where: str) -> Table:
     alone = group["metric"] == SHARE
     group = group.assign(alone=alone)
     group.loc[alone | (group["against"] == ALONE), ["quality", "acceptance"]] = float("nan")
-    notes = [SPEEDS, LESS]
-    notes += [POOLED, *([CHOSEN] if SD_CHOSEN in set(group["against"]) else [])]
+    notes = [SPEEDS, LESS, POOLED, *([CHOSEN] if SD_CHOSEN in set(group["against"]) else [])]
     notes += [BY_N] if alone.any() else []
     beside = " and no speculation" if ALONE in set(group["against"]) else ""
     title = f"Against sd{beside}, each at its own quality: {where}"
@@ -274,6 +264,13 @@ def _above_front(group: pd.DataFrame, where: str) -> Table:
     """Return the distances from fronts at equal acceptance or time."""
     kind, metric = group["at"].iloc[0], group["quality_metric"].iloc[0]
     quality = shown(QUALITY, metric)
+
+    def between(row: _Row) -> str:
+        """Name the front's next points, and the distance of their qualities if it is large."""
+        is_far = row["coarse"] and row["step"] == row["step"]
+        far = f", {100 * abs(row['step']):.0f} points apart" if is_far else ""
+        return f"{row['between']}{far}"
+
     fields: _Fields = [
         *_NAMES,
         ("front", lambda row: row["against"].partition(" ")[0]),
@@ -286,9 +283,8 @@ def _above_front(group: pd.DataFrame, where: str) -> Table:
     texts = {FRONT: FRONT_NOTE, CONTROL: CONTROL_NOTE}
     notes = [text for front, text in texts.items() if front in set(group["against"])]
     title = f"At equal {kind}: {where}"
-    return Table.of(
-        estimates.pivot(group, "against"), [*fields, ("between", _between)], title, notes, 3
-    )
+    fields.append(("between", between))
+    return Table.of(estimates.pivot(group, "against"), fields, title, notes, 3)
 
 
 def _at_equal_quality(group: pd.DataFrame, where: str) -> Table:
@@ -313,27 +309,9 @@ def _length(row: _Row) -> str:
     return length if row["points"] == 1 else f"chosen ({length})"
 
 
-def _between(row: _Row) -> str:
-    """Name the front's next points, and say how far apart their qualities are if that is far."""
-    is_far = row["coarse"] and row["step"] == row["step"]
-    return str(row["between"]) + (f", {100 * abs(row['step']):.0f} points apart" if is_far else "")
-
-
-def _against(row: _Row) -> str:
-    if row["alone"]:
-        return "by N alone"
-    if row["against"] == ALONE:
-        return "no speculation"
-    length = f"{row['against_draft_length']:.0f}"
-    return f"sd, N = {length}" if row["against"] == SD else f"sd, chosen ({length})"
-
-
 _PHASES: _Fields = [shown(name).column for name in PHASES]
 _NAMES: _Fields = [("method", lambda row: row["label"]), ("N", _length)]
-_NOISE: Field[_Row] = (
-    "sd's s/sample\n/ sd's again",
-    lambda row: noise_range(row["noise"]),
-)
+_NOISE: Field[_Row] = ("sd's s/sample\n/ sd's again", lambda row: noise_range(row["noise"]))
 
 
 def between_tables(rows: pd.DataFrame) -> Iterator[Table]:
@@ -368,8 +346,8 @@ def facts_table(differences: Iterable[Sequence[Any]], first: str, second: str) -
         [name, *(value if isinstance(value, str) else json.dumps(value) for value in values)]
         for name, *values in differences
     ]
-    names = ("what differs", f"A: {first}", f"B: {second}")
-    return Table("", [Column(name, align="left") for name in names], rows)
+    headings = ("what differs", f"A: {first}", f"B: {second}")
+    return Table("", [Column(heading, align="left") for heading in headings], rows)
 
 
 def margin_tables(rows: pd.DataFrame) -> Iterator[Table]:
@@ -400,10 +378,8 @@ def margin_tables(rows: pd.DataFrame) -> Iterator[Table]:
         ]
         if not all(map(ends_normally, group["ends"])):
             fields.append(("ends", lambda row: row["ends"]))
-        title = (
-            f"{task}, {temperature_text(temperature)}: against {baseline}, margin {margin:g} points"
-        )
-        title += f", {run}" if several else ""
+        title = f"{task}, {temperature_text(temperature)}: against {baseline}, "
+        title += f"margin {margin:g} points" + (f", {run}" if several else "")
         notes = [f"{remarks}." for remarks in group["remarks"].dropna() if remarks]
         notes += [LEGEND, DIFFER]
         notes += [ALONE_NOTE] if {*TARGET} <= {*group["method"]} and baseline in TARGET else []

@@ -149,7 +149,17 @@ def compare(
             notes[BATCHED] = None
         if {*TARGET} <= {one.method for one in task_run.settings if one.has_quality}:
             notes[POOLED] = None
-        for kind, part in _parts_by_drafter(task_run, ats, methods, texts):
+        drafters = dict.fromkeys(one.drafter for one in task_run.settings if one.drafter)
+        first, *further = [task_run.of_drafter(name) for name in drafters if name] or [task_run]
+        parts: list[tuple[str, Part]] = [  # sd with each further drafter, then those of each
+            (OWN, partial(contrasts.versus_sd, first, method, n, texts))
+            for other in further
+            for method in methods_of(other.settings, ["sd"])
+            for n in method.choices
+        ]
+        for of_drafter in (first, *further):
+            parts += _parts(of_drafter, ats, methods, texts)
+        for kind, part in parts:
             try:
                 rows += [{**shared, "at": kind, **row} for row in part()]
             except UsageError as error:
@@ -161,20 +171,6 @@ def compare(
         raise UsageError(next(iter(notes), missing))
     table = pd.DataFrame(rows, columns=list(COMPARISON))
     return Compared(table, [*notes, *cautions(table)])
-
-
-def _parts_by_drafter(
-    run: TaskRun, ats: Sequence[At], names: Collection[str] | None, texts: Sequence[str]
-) -> Iterator[tuple[str, Part]]:
-    """Yield the parts of each drafter, and of ``sd`` with each further drafter beside the first."""
-    drafters = dict.fromkeys(setting.drafter for setting in run.settings if setting.drafter)
-    first, *further = [run.of_drafter(name) for name in drafters if name] or [run]
-    for other in further:
-        for method in methods_of(other.settings, ["sd"]):
-            for n in method.choices:
-                yield OWN, partial(contrasts.versus_sd, first, method, n, texts)
-    for part in (first, *further):
-        yield from _parts(part, ats, names, texts)
 
 
 def _parts(
@@ -380,11 +376,7 @@ def _compare_cells(base: pd.DataFrame, samples: pd.DataFrame, times: bool) -> It
         return shared | {"reference": earlier_figures.get(of)} | columns
 
     same_metric = base["quality_metric"].iloc[0] == cell["quality_metric"]
-    if (
-        same_metric
-        and not np.isnan(later_figures["quality"])
-        and not np.isnan(earlier_figures["quality"])
-    ):
+    if same_metric and not np.isnan(later_figures["quality"] - earlier_figures["quality"]):
         yield row(QUALITY_LESS, "quality")
     if cell["draft_length"]:
         yield row(ACCEPTANCE_LESS, "acceptance")

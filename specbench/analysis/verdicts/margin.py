@@ -148,12 +148,7 @@ def prompts_needed(differences: Floats, margin: float, failure: float = 0) -> in
 
 
 def prompts_at_share(share: float, margin: float) -> int:
-    """Return how many prompts ``prompts_needed`` asks for before any is measured.
-
-    Args:
-        share: Share of prompts whose scores, 0 or 1, will differ.
-        margin: The margin as a score, 0 to 1.
-    """
+    """Return how many prompts are needed if such a share of scores, 0 or 1, will differ."""
     return math.ceil(ERRORS**2 * (share + margin) / margin**2)
 
 
@@ -252,10 +247,7 @@ def _compare(cell: pd.DataFrame, base: pd.DataFrame, margin: float) -> Row:
 
 
 def _recipes(settings: Sequence[pd.DataFrame]) -> list[tuple[str, list[int]]]:
-    """Return the label of each recipe and its settings.
-
-    The heads of a recipe differ in the seed of their training alone.
-    """
+    """Return label and settings of heads that differ in the seed of their training alone."""
     recipes: dict[tuple[Any, ...], list[int]] = {}
     for index, cell in enumerate(settings):
         first = cell.iloc[0]

@@ -22,11 +22,7 @@ TOKENS = 1000  # whose seconds are told
 
 
 def slower_methods(samples: pd.DataFrame) -> Iterator[tuple[str, str]]:
-    """Yield a run's name and a sentence for each setting of drafts that is slower than none.
-
-    Args:
-        samples: Samples of runs, with those of ``timings.csv``.
-    """
+    """Yield a run's name and a sentence for each setting of drafts that is slower than none."""
     cells = [cell for _, cell in samples.groupby(list(CELL), sort=False, dropna=False)]
     first = pd.DataFrame([cell.iloc[0] for cell in cells])
     slower: dict[tuple[Any, ...], dict[str, str]] = {}
@@ -58,13 +54,8 @@ def slower_methods(samples: pd.DataFrame) -> Iterator[tuple[str, str]]:
 def why_slower(arm: pd.DataFrame, plain: pd.DataFrame, of: str = "without drafts") -> str:
     """Say where the seconds of one side go, if it writes fewer tokens/s than another.
 
-    Args:
-        arm: Samples of one side.
-        plain: Samples of the other, which should have no drafts.
-        of: Names the other.
-
-    Returns:
-        A sentence without its subject; empty if the side is not slower, or it is unknown.
+    The samples of the other, which ``of`` names, should have no drafts. The sentence has no
+    subject; it is empty if the side is not slower, or it is unknown.
     """
     sides = [by_time_unit(side) for side in (arm, plain)]
     prompts = {*arm["sample_id"]} & {*plain["sample_id"]}

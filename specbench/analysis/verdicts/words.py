@@ -54,17 +54,17 @@ UNKNOWN = Clause(MISSING, "")
 
 
 def word(row: Row) -> str:
-    """Return a verdict on a row with a baseline in a few words; empty without a baseline.
-
-    ``margin`` and ``loss`` are of rows with a margin, ``again`` of a server that is the baseline's.
-    """
+    """Return a verdict on a row with a baseline in a few words; empty without a baseline."""
     if not isinstance(row["against"], str):
         return ""
     if row["n"] < FEWEST:
         return FEW
     if row.get("again") is True:
         return SAME
-    parts = [_pace(row), _quality_word(row)]
+    metric = speed_of(row)
+    pace = sign_of_speed(row, metric) if is_known(row, metric) else ""
+    pace = {UNSHOWN: "speed open", NOISE: "speed within noise"}.get(pace, pace)
+    parts = [pace, _quality_word(row)]
     if parts == ["speed open", "quality open"]:
         parts = ["open"]
     if (missing := row.get("missing", 0)) > 0:
@@ -73,14 +73,6 @@ def word(row: Row) -> str:
         if row.get(name, 0) > 0:
             parts.append(f"{row[name]:.0f} of {row['answers']:.0f} {words}")
     return "; ".join(filter(None, parts))
-
-
-def _pace(row: Row) -> str:
-    metric = speed_of(row)
-    if not is_known(row, metric):
-        return ""
-    outcome = sign_of_speed(row, metric)
-    return {UNSHOWN: "speed open", NOISE: "speed within noise"}.get(outcome, outcome)
 
 
 def _quality_word(row: Row) -> str:
@@ -144,9 +136,7 @@ def front_outcome(row: Row) -> str:
 def resolution(widths: Iterable[float], factors: Iterable[float]) -> str:
     """Say how precisely prompts tell quality and speed, by the widest intervals; NaN is ignored.
 
-    Args:
-        widths: Points from the lower to the upper end of differences in quality.
-        factors: Upper ends of ratios of speed over the lower ends.
+    ``widths`` are of differences in points, ``factors`` upper ends of ratios over lower ones.
     """
     halves = max((width / 2 for width in widths if width == width), default=math.nan)
     spread = max(

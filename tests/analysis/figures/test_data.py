@@ -9,14 +9,7 @@ import pytest
 from specbench.analysis.figures import acceptance, heads, rounds
 from specbench.analysis.results import Results
 
-from .made import (
-    drawn_points,
-    made,
-    rounds_of,
-    summary_of,
-    titles,
-    training_of,
-)
+from .made import drawn_points, made, rounds_of, summary_of, titles, training_of
 
 
 def test_acceptance_time_is_normalised_per_pair_task_and_engine():

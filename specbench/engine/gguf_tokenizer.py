@@ -43,11 +43,7 @@ class ModelFacts(NamedTuple):
 
 @gguf.once_per_file
 def model_facts(path: Path) -> ModelFacts:
-    """Return what llama.cpp says of a file.
-
-    Raises:
-        UsageError: llama.cpp cannot read the file.
-    """
+    """Return what llama.cpp says of a file."""
     with _without_weights(path) as (loaded, model):
         vocabulary = loaded.llama_model_get_vocab(model)
         tokens = range(loaded.llama_vocab_n_tokens(vocabulary))
@@ -62,9 +58,6 @@ def tokenize(path: Path, texts: Iterable[str]) -> list[list[int]]:
     """Return the tokens of texts by a GGUF file's tokenizer, without a start token.
 
     The file may lack tensors.
-
-    Raises:
-        UsageError: llama.cpp does not know this kind of tokenizer.
     """
     with _without_weights(path) as (loaded, model):
         vocabulary, tokens = loaded.llama_model_get_vocab(model), []

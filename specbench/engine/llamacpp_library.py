@@ -109,11 +109,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
 
 
 def load_file(path: Path, vocab_only: bool = False) -> Any:
-    """Load a model, or its metadata and vocabulary only; return the library's pointer.
-
-    Raises:
-        UsageError: llama.cpp cannot read the file.
-    """
+    """Load a model, or its metadata and vocabulary only; return the library's pointer."""
     params = library().llama_model_default_params()
     params.vocab_only = vocab_only
     _messages.clear()
@@ -129,11 +125,7 @@ def load_file(path: Path, vocab_only: bool = False) -> Any:
 
 @cache
 def library() -> Any:
-    """Load llama.cpp.
-
-    Raises:
-        UsageError: It is not installed, or another build.
-    """
+    """Load llama.cpp."""
     try:
         installed = distribution(PACKAGE)
     except PackageNotFoundError:
@@ -160,13 +152,11 @@ def library() -> Any:
 _messages: list[str] = []
 
 
-def _keep_error(level: int, text: bytes, _: object) -> None:
+@_Log  # the library keeps a pointer to it
+def _note(level: int, text: bytes, _: object) -> None:
     """Keep the library's errors instead of printing its messages."""
     if level == ERROR:
         _messages.append(text.decode(errors="replace").strip())
-
-
-_note = _Log(_keep_error)  # the library keeps a pointer to it
 
 
 def last_error() -> str:

@@ -53,11 +53,7 @@ class Reader(NamedTuple):
 
 
 def load_reader(spec: PairSpec, loading: Loading) -> Reader:
-    """Load tokenizers and configurations of a pair without its weights.
-
-    Raises:
-        UsageError: A model is not available, or the tokenizers differ.
-    """
+    """Load tokenizers and configurations of a pair without its weights."""
     # Small files first, so that a missing model is reported before large downloads.
     configs = [load_config(spec, role, loading) for role in spec.models]
     tokenizers = [load_tokenizer(spec, role, loading) for role in spec.models]
@@ -129,20 +125,15 @@ def load_pair(spec: PairSpec, loading: Loading | None = None) -> LoadedPair:
             pack(model)
         set_threads(loading, target.hidden_size)
         keep_freed_memory()
-    for runner in runners:
-        runner.prompt_bytes = prompt_bytes(torch_device)
+    free = available_memory(torch_device)
+    for runner in runners if free is not None else ():
+        runner.prompt_bytes = min(MOST_PROMPT_BYTES, free // PROMPTS_SHARE)
     facts |= {
         "load_format": loading.load_format,
         "quantization": loading.quantization,
         "device_map": loading.device_map,
     }
     return pair(target, draft, facts=facts)
-
-
-def prompt_bytes(device: torch.device) -> int:
-    """Return how many bytes of prompts' states a model stores: a small part of the free memory."""
-    free = available_memory(device)
-    return MOST_PROMPT_BYTES if free is None else min(MOST_PROMPT_BYTES, free // PROMPTS_SHARE)
 
 
 def _load_gguf(

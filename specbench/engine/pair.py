@@ -134,11 +134,7 @@ class LoadedPair:
 
     @property
     def runners(self) -> tuple[Runner, Runner]:
-        """Both models as PyTorch models.
-
-        Raises:
-            UsageError: They are run by another library.
-        """
+        """Both models as PyTorch models."""
         if self.library.has_runners:
             return cast(Runner, self.target), cast(Runner, self.draft)
         raise UsageError(

@@ -44,13 +44,8 @@ def execute(
 ) -> None:
     """Decode all pending steps of a plan, and record each as soon as it is decoded.
 
-    ``stop`` is called after each sample, and while no result is available. Without a ``pool``,
-    this process decodes.
-
-    Raises:
-        SpecbenchError: The pair or a head cannot be loaded, workers have different models or die
-            before they are ready, or the disk cannot be written.
-        KeyboardInterrupt: The run was stopped.
+    ``stop`` is called after each sample, and while no result is available: a run that it stops
+    raises ``KeyboardInterrupt``. Without a ``pool``, this process decodes.
     """
     pool, display = pool or Pool(), display or Display(len(plan))
     execution = _Execution(plan, store, pool, display, stop)
@@ -98,11 +93,7 @@ class _Execution:
             self._display.doing("loading the models" if of_pair else "asking the servers")
 
     def proceed(self) -> None:
-        """Wait briefly for results, record them, and give work to idle workers.
-
-        Raises:
-            KeyboardInterrupt: The run was stopped.
-        """
+        """Wait briefly for results, record them, and give work to idle workers."""
         references = self._pool.wait(self._requests)
         if not references:
             self._check_stop()

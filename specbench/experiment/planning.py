@@ -48,9 +48,6 @@ def build_plan(
     skipped, with a note, on tasks for which the pair has no head, and with unsuitable drafters.
     ``a_a`` times ``sd`` twice. ``arms`` are servers that decode beside the variants, each with
     each number of requests in flight (``concurrency``).
-
-    Raises:
-        UsageError: A head is missing, or there is nothing to run.
     """
     for name, number in Counter(task.name for task in tasks).items():
         require(number == 1, f"two tasks are named {name}: change the `name` of one")
@@ -112,17 +109,11 @@ def build_plan(
 def _suited(
     method: str, drafters: Sequence[DrafterSpec], optional: Collection[str]
 ) -> Sequence[DrafterSpec]:
-    """Return the drafters that a method can judge; none for an optional method that needs others.
-
-    Raises:
-        UsageError: A method that is not optional needs another drafter.
-    """
+    """Return the drafters that a method can judge; none if it is optional and needs others."""
     definition = get_method(method)
     if definition.rule is None:
         return (MODEL,)
-    if not (
-        definition.control or any(parameter.name == "head" for parameter in definition.parameters)
-    ):
+    if not (definition.control or definition.takes("head")):
         return drafters
     fitting = [
         drafter
@@ -152,11 +143,7 @@ def _left_out(
 
 
 def require_own_columns(metrics: Iterable[str]) -> None:
-    """Check that metrics of the user's own do not share a column of ``samples.csv``.
-
-    Raises:
-        UsageError: One has the name of another metric or of a column.
-    """
+    """Check that metrics of the user's own do not share a column of ``samples.csv``."""
     columns = {*schema("samples", "measured")}
     require_distinct(metrics, METRICS, columns, "column of the samples")
 

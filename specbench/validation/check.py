@@ -167,11 +167,7 @@ class Check:
 
 
 def run_check(check: Check, show_step: ShowStep) -> Iterator[Finding]:
-    """Check a pair and yield the findings; call ``show_step`` with the name of each step.
-
-    Raises:
-        SpecbenchError: The pair or a head cannot be loaded or does not fit in memory.
-    """
+    """Check a pair and yield the findings; call ``show_step`` with the name of each step."""
     if check.server is not None:
         yield from _check_server(check, check.server, show_step)
         return

@@ -58,11 +58,6 @@ def finetune_draft(
 
     ``report`` gets the number of each finished step and its loss as text. Losses are in nats per
     token of the answers.
-
-    Raises:
-        UsageError: The model is not available or not supported, the task has no training split or
-            no references, or most of its prompts are too long.
-        RunError: The loss is not finite, or the folder cannot be written.
     """
     torch_device = choose_device(device)
     examples = _referenced(task, "train", recipe.steps * recipe.batch_size, recipe.seed)

@@ -72,11 +72,7 @@ def load_reader(spec: PairSpec, loading: Loading) -> Reader:
 
 
 def load_pair(spec: PairSpec, loading: Loading | None = None) -> LoadedPair:
-    """Load the models of a pair; by default as the pair and the device suggest.
-
-    Raises:
-        UsageError: A model is not available, the device does not exist or the tokenizers differ.
-    """
+    """Load the models of a pair; by default as the pair and the device suggest."""
     loading = loading or Loading()
     torch_device = choose_device(loading.device)
     if torch_device.type == "cuda":

@@ -87,11 +87,7 @@ def check_memory(
     rows: int = 1,
     purpose: str = "to decode",
 ) -> float:
-    """Compare weights and caches with the free memory before loading; return their bytes.
-
-    Raises:
-        UsageError: The pair does not fit, or a model's configuration is not available.
-    """
+    """Compare weights and caches with the free memory before loading; return their bytes."""
     needs = decoding_needs(spec, loading, prompt_tokens, new_tokens, draft_length, rows)
     device = choose_device(loading.device)
     free = available_memory(device, spread=loading.device_map is not None)

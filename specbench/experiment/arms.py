@@ -57,14 +57,8 @@ log = logging.getLogger(__name__)
 class ArmRunner:
     """Has servers decode the samples of a plan.
 
-    Args:
-        plan: The plan.
-        client: Sends the requests.
-        prompts: The prompts as token ids; None if all arms get texts or messages.
-
-    Attributes:
-        models: What the servers tell of themselves, by arm.
-        engine: That of the methods that are measured beside the servers, if there are any.
+    ``prompts`` are as token ids, None if all arms get texts or messages. ``models`` is what the
+    servers tell of themselves, by arm.
     """
 
     def __init__(self, plan: Plan, client: Client, prompts: EncodedPrompts | None = None) -> None:
@@ -72,7 +66,7 @@ class ArmRunner:
         self._servers = {arm.name: server.Server(arm.url, client, arm.model) for arm in plan.arms}
         self._arms = {arm.name: arm for arm in plan.arms}
         self._dialects = {name: server.Dialect() for name in self._arms}
-        self.engine = ""
+        self.engine = ""  # of the methods that are measured beside the servers, if any
         self._remarks: dict[str, set[str]] = defaultdict(set)  # that were made, by arm
         self._failed: Counter[str] = Counter()  # requests in a row, by arm
         self.models = {arm.name: self._servers[arm.name].describe(arm.alias) for arm in plan.arms}

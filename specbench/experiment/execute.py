@@ -25,6 +25,7 @@ from specbench.runs.configuration import differences_of
 from specbench.runs.labels import method_label
 from specbench.runs.model import ERROR
 from specbench.runs.records import latest_records, write_examples
+from specbench.runs.run import ENVIRONMENT
 
 MOST_TRIES = 3  # attempts at a task during which workers die
 
@@ -259,7 +260,7 @@ class _Execution:
 
     def _write_environment(self, **closing: Any) -> None:
         complete = self._store.resumed == len(self._plan) and not self._decodes
-        if complete and self._store.has_environment:
+        if complete and (self._store.folder / ENVIRONMENT).is_file():
             return  # which is that of the samples
         shared: dict[str, Any] = {"command": command_line()}
         if self._pool.separate:

@@ -114,24 +114,19 @@ def require_same_run(folder: Path, config: Mapping[str, Any]) -> None:
 def run_in(folder: Path) -> Run | None:
     """Return the run in a folder; None if it is empty, or has samples without a configuration."""
     run = read_run(folder, required=False)
-    if not run.config.model_fields_set and _lacks_only_config(folder):
-        return None
+    if not run.config.model_fields_set:
+        names = {path.name for path in folder.iterdir() if not path.name.endswith(PARTIAL)}
+        # A run that was killed at its start leaves a lock, and files without samples.
+        leftovers = not names or (LOCK in names and names <= {LOCK, CONFIG, ENVIRONMENT, EXAMPLES})
+        if RECORDS in names:
+            leftovers = next(read_records(folder / RECORDS, damaged=[]), None) is not None
+        if leftovers:
+            return None
     if not run.progress:
         raise UsageError(
             f"{folder} is not empty and contains no run: choose another folder with --output"
         )
     return run
-
-
-def _lacks_only_config(folder: Path) -> bool:
-    """Return whether a folder contains samples of a run, or nothing that anybody would miss.
-
-    A run that was killed at its start leaves a lock, and files without samples.
-    """
-    names = {path.name for path in folder.iterdir() if not path.name.endswith(PARTIAL)}
-    if RECORDS in names:
-        return next(read_records(folder / RECORDS, damaged=[]), None) is not None
-    return not names or (LOCK in names and names <= {LOCK, CONFIG, ENVIRONMENT, EXAMPLES})
 
 
 def _stated(difference: Difference) -> str:

@@ -210,11 +210,6 @@ class Store:
         self._sync_seconds += self._last_sync_seconds
         return appended
 
-    @property
-    def has_environment(self) -> bool:
-        """Whether an earlier session wrote ``environment.json``."""
-        return (self.folder / ENVIRONMENT).is_file()
-
     def write_environment(self, environment: Mapping[str, Any]) -> None:
         """Write ``environment.json``."""
         write_atomically(self.folder / ENVIRONMENT, folders.as_json(environment))

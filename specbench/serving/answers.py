@@ -57,22 +57,13 @@ class Answer(NamedTuple):
     output_tokens: int | None
     stopped_by: str | None
     first_token: float | None  # None if the answer came at once
-    last_token: float
-    first_tokens: float | None  # that came first, by ids, usage or their share of the text
+    inter_token_seconds: float | None  # mean time between tokens after the first ones; likewise
     model: str | None
     acceptance: Acceptance | None
     finish_reason: str | None  # in the server's own word
     cached_tokens: int | None  # of the prompt, which were not read again; None if it does not tell
     delivered_bytes: int  # of all that the tokens spell: with thoughts that were delivered
     contradictions: tuple[str, ...]  # see ``delivered``
-
-    @property
-    def inter_token_seconds(self) -> float | None:
-        """The mean time between tokens after the first ones; None if all came at once."""
-        if self.first_token is None or not self.output_tokens or not self.first_tokens:
-            return None
-        seconds, later = self.last_token - self.first_token, self.output_tokens - self.first_tokens
-        return seconds / later if seconds > 0 and later > 0 else None
 
     @property
     def refused(self) -> bool:
@@ -173,12 +164,13 @@ def read_answer(
     size = len(f"{text}{'' if hidden else thoughts}{calls}".encode())
     delivered_count = max(counted - (0 if apart else hidden), 0) if counted else None
     words = len(f"{text} {'' if hidden else thoughts} {calls}".split())
-    least = max(delivered.FEWEST_PER_WORD * words, chunks.counted_parts / 2)
+    # Each part whose usage does not count those before has a token.
+    parts = len(chunks.counts) if chunks.counts and chunks.counts[-1] < len(chunks.counts) else 0
+    least = max(delivered.FEWEST_PER_WORD * words, parts / 2)
     spelling = None if thoughts or calls else tokenizer
     counts = (chunks.token_ids, delivered_count, stopped_by == "eos", size)
-    token_ids, output_tokens, contradiction = delivered.delivered(
-        text, *counts, spelling, stop, least
-    )
+    of_text = delivered.delivered(text, *counts, spelling, stop, least)
+    token_ids, output_tokens, contradiction = of_text
     if not token_ids and (output_tokens or 0) > limit:
         output_tokens, contradiction = None, delivered.OVER_LIMIT
     require(
@@ -194,11 +186,17 @@ def read_answer(
         acceptance is None or acceptance.accepted <= acceptance.proposed,
         f"{server} reports more accepted drafts than drafts: measure it without this report",
     )
-    first_tokens: float | None = None  # by the share of the text if the server does not tell
-    if times and output_tokens:
-        first, first_tokens = times[0], max(output_tokens * times[0].size / max(size, 1), 1.0)
+    first_token = times[0].seconds if streams and not came_at_once else None
+    between: float | None = None  # seconds, after the tokens that came first
+    if first_token is not None and output_tokens:
+        first, later = (
+            times[0],
+            output_tokens - max(output_tokens * times[0].size / max(size, 1), 1),
+        )
         if 0 < first.tokens < output_tokens or len(times) >= output_tokens - 1:
-            first_tokens = first.tokens or 1
+            later = output_tokens - (first.tokens or 1)
+        seconds = times[-1].seconds - first_token
+        between = seconds / later if seconds > 0 and later > 0 else None
     contradictions = [contradiction, delivered.HIDDEN if counted and hidden else ""]
     contradictions += [delivered.UNSTOPPED if unstopped else ""]
     contradictions += [delivered.AT_ONCE if streams and came_at_once else ""]
@@ -209,9 +207,8 @@ def read_answer(
         _count(usage, "prompt_tokens", None),
         output_tokens,
         stopped_by,
-        times[0].seconds if streams and not came_at_once else None,
-        times[-1].seconds if times else streamed.seconds,
-        first_tokens,
+        first_token,
+        between,
         model if isinstance(model := chunks.answer.get("model"), str) else None,
         acceptance,
         chunks.choice.get("finish_reason"),
@@ -241,11 +238,6 @@ class _Chunks(NamedTuple):
     token_ids: list[int]
     times: list[_Part]
     counts: list[int]  # of tokens so far, by the usage of each part that has tokens
-
-    @property
-    def counted_parts(self) -> int:
-        """The parts whose usage does not count those before, each of which has a token."""
-        return len(self.counts) if self.counts and self.counts[-1] < len(self.counts) else 0
 
 
 def _read_chunks(streamed: Streamed, chat: bool, server: str) -> _Chunks:

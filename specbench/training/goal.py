@@ -79,8 +79,7 @@ class Checked(NamedTuple):
 class Goal:
     """The best head is the one farthest above the static front; lambda is fixed.
 
-    Args:
-        static: The static weights on held-out prompts, from target to draft.
+    ``static`` are the static weights on held-out prompts, from target to draft.
     """
 
     def __init__(self, static: Sequence[Point]) -> None:

@@ -139,7 +139,11 @@ def check_rounds(case: Case, alpha: float, *, exact: bool = True) -> list[findin
         for context, generations in zip(contexts, texts.sample(setup, contexts), strict=True):
             _compare_tokens(setup, context, generations, tests)
             if case.whole:
-                _compare_endings(setup, generations, tests)
+                # The control is the reason why the previous output ended.
+                right = [ends_rightly(setup.pair, setup.ends, text) for text in generations]
+                reasons = [text.stopped_by for text in generations]
+                other = [reason != reasons[i - 1] for i, reason in enumerate(reasons)]
+                tests["endings"].add(1 - torch.tensor(right).float(), torch.tensor(other).float())
             if setup.method.rule is None or setup.method.law is not None or case.by_rounds:
                 law, outputs = outputs_of(setup, context, generations)
                 tests[case.first].add(law.law, law.wrong, outputs)
@@ -207,14 +211,6 @@ def compare_numbers(method: BoundMethod, tokens: texts.Tokens, laws: Laws, tests
         if correct is not None:
             correct = correct.view(tokens.kind.shape)
             numbers.add((reported - correct).abs(), (reported - correct.roll(1, -1)).abs())
-
-
-def _compare_endings(setup: texts.Setup, generations: Sequence[Generation], tests: Tests) -> None:
-    """Compare how outputs end; the control is the reason why the previous output ended."""
-    wrong = torch.tensor([not ends_rightly(setup.pair, setup.ends, text) for text in generations])
-    reasons = [text.stopped_by for text in generations]
-    other = [reason != reasons[i - 1] for i, reason in enumerate(reasons)]
-    tests["endings"].add(wrong.float(), torch.tensor(other).float())
 
 
 def _findings(case: Case, tests: Tests, alpha: float, exact: bool) -> Iterator[findings.Finding]:

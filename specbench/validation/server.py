@@ -29,14 +29,7 @@ from specbench.validation import draws
 from specbench.validation.findings import FAILED, OK, WEAK, Finding, findings_of
 from specbench.validation.greedy import NEVER_UNLIKE, PART, TIE, against_plain, first_choices
 from specbench.validation.outputs import Beginning, LawsAfter, enumerate_outputs
-from specbench.validation.texts import (
-    LEAD,
-    Context,
-    after_rounds,
-    extended,
-    laws_along,
-    processed,
-)
+from specbench.validation.texts import LEAD, Context, after_rounds, extended, laws_along, processed
 
 FALSE_ALARM = 0.005  # probability for a whole check, divided evenly among its tests
 SAMPLED = "sampled"

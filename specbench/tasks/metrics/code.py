@@ -179,7 +179,16 @@ def _rank(block: str, example: Example, wanted: set[str]) -> Rank:
     tree = _parsed(block) or _parsed(example.code_prefix + block)
     defined = _defined(tree) | _methods(tree).keys()
     body = tree.body if tree else []
-    whole = {getattr(node, "name", "") for node in body if not _is_stub(node)}
+    # A stub has no more than a docstring, ``pass`` or ``...``.
+    whole = {
+        getattr(node, "name", "")
+        for node in body
+        if not all(
+            isinstance(n, ast.Pass)
+            or (isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant))
+            for n in getattr(node, "body", [])
+        )
+    }
     whole |= _methods(tree).keys()
     return len(wanted & defined & whole), bool(wanted & defined), bool(defined), bool(body)
 
@@ -252,15 +261,6 @@ def _methods(tree: ast.Module | None) -> dict[str, str]:
 def _function(tree: ast.Module | None, name: str) -> ast.FunctionDef | None:
     functions = [n for n in tree.body if isinstance(n, ast.FunctionDef)] if tree else []
     return next((function for function in functions if function.name == name), None)
-
-
-def _is_stub(node: ast.AST) -> bool:
-    """Return whether a definition has no more than a docstring, ``pass`` or ``...``."""
-    body = getattr(node, "body", [])
-    return all(
-        isinstance(n, ast.Pass) or (isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant))
-        for n in body
-    )
 
 
 def _without(prefix: str, name: str) -> str:

@@ -176,11 +176,7 @@ def _kind(device: str) -> str:
 
 
 def check_examples(
-    name: str,
-    recorded: TaskConfig,
-    settings: Settings,
-    examples: Mapping[str, Example],
-    task: Task,
+    name: str, recorded: TaskConfig, settings: Settings, examples: Mapping[str, Example], task: Task
 ) -> findings.Finding:
     """Compare the examples of a task, and its facts in ``config.json``, with the task's data."""
     # A generator is endless, and a run may claim any number.

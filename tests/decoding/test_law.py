@@ -177,11 +177,8 @@ def test_a_wrong_law_is_rejected():
 @pytest.mark.parametrize(
     ("broken", "processing"),
     [
-        (residual_p, {}),
-        (unprocessed_q, {"temperature": 0.4}),
-        (unprocessed_q, {"top_k": 3}),
-        (constantly(0.7), {}),
-        (greedy_block, {"temperature": 2.0}),
+        *((residual_p, {}), (unprocessed_q, {"temperature": 0.4}), (unprocessed_q, {"top_k": 3})),
+        *((constantly(0.7), {}), (greedy_block, {"temperature": 2.0})),
     ],
 )
 def test_a_wrong_rule_is_rejected(broken, processing):

@@ -20,10 +20,8 @@ def logits(*probabilities: float) -> torch.Tensor:
         (Sampling(temperature=0.5), [32 / 44, 8 / 44, 2 / 44, 2 / 44]),
         (Sampling(top_k=2), [2 / 3, 1 / 3, 0, 0]),
         (Sampling(top_k=4), [0.5, 0.25, 0.125, 0.125]),
-        (Sampling(top_k=9), [0.5, 0.25, 0.125, 0.125]),
-        (Sampling(top_p=0.4), [1, 0, 0, 0]),
-        (Sampling(top_p=0.5), [1, 0, 0, 0]),
-        (Sampling(top_p=0.51), [2 / 3, 1 / 3, 0, 0]),
+        *((Sampling(top_k=9), [0.5, 0.25, 0.125, 0.125]), (Sampling(top_p=0.4), [1, 0, 0, 0])),
+        *((Sampling(top_p=0.5), [1, 0, 0, 0]), (Sampling(top_p=0.51), [2 / 3, 1 / 3, 0, 0])),
         (Sampling(top_p=1.0), [0.5, 0.25, 0.125, 0.125]),
         # top-p counts the mass that remains after temperature and top-k: 0.8, 0.2.
         (Sampling(temperature=0.5, top_k=2, top_p=0.8), [1, 0, 0, 0]),
@@ -58,9 +56,7 @@ def test_processing_of_equal_and_of_rare_tokens():
 def test_a_token_without_mass_is_never_drawn():
     uniform = torch.tensor([0.0, 2**-53, 0.5, HIGHEST], dtype=torch.float64)
     for mass in (
-        [0.0, 1.0, 0.0],
-        [0.0, 0.0, 0.5, 0.0, 0.5, 0.0],
-        [0.0, 1e-38, 0.0],
+        *([0.0, 1.0, 0.0], [0.0, 0.0, 0.5, 0.0, 0.5, 0.0], [0.0, 1e-38, 0.0]),
         [0.0, 0.1, 0.1, 0.1, 0.7, 0.0, 0.0],  # does not sum to 1 in float32
         [0.0, 3.0, 0.0, 7.0, 0.0],
     ):

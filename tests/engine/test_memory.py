@@ -282,12 +282,9 @@ def test_the_least_memory_of_a_group_and_its_outer_ones_is_free(membership, file
 @pytest.mark.parametrize(
     ("affinity", "quota", "busy", "threads", "width", "used", "noted"),
     [
-        (8, None, 0.0, None, 512, 8, False),
-        (3, None, 0.0, None, 512, 3, False),
-        (8, 1.0, 0.0, None, 512, 1, False),
-        (8, 2.5, 0.0, None, 1024, 2, False),
-        (8, 0.5, 0.0, None, 512, 1, False),
-        (8, None, 0.5, None, 512, 4, True),
+        *((8, None, 0.0, None, 512, 8, False), (3, None, 0.0, None, 512, 3, False)),
+        *((8, 1.0, 0.0, None, 512, 1, False), (8, 2.5, 0.0, None, 1024, 2, False)),
+        *((8, 0.5, 0.0, None, 512, 1, False), (8, None, 0.5, None, 512, 4, True)),
         (8, None, 1.0, None, 512, 1, True),
         (8, 2.0, 0.5, None, 512, 2, False),  # four cores are idle
         (8, 1.0, 1.0, 6, 512, 6, False),

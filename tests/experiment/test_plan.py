@@ -195,9 +195,7 @@ def test_every_drafter_is_a_cell_of_its_own():
 
     both = [MODEL, LOOKUP]
     assert cells("autoregressive", "sd", "diversed", drafters=both) == [
-        ("autoregressive", None),
-        ("sd", "model"),
-        ("sd", "prompt-lookup"),
+        *(("autoregressive", None), ("sd", "model"), ("sd", "prompt-lookup")),
         ("diversed", "model"),
     ]
     alone: dict[str, Any] = {"drafters": [LOOKUP]}

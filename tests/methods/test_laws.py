@@ -59,10 +59,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
     "mars": grid(theta=(0.0, 0.5, 0.9, 1.0)),
     "entropy-verify": grid(strength=(0.0, 0.4, 3.0), cap=(1.0, 0.95, 0.5)),
     "ears": grid(tolerance=(0.0, 0.3, 2.0)),
-    "synthetic": [
-        *grid(length=(1.0, 1.3, 9.0)),
-        *grid(acceptance=((0.3,), (1.0, 0.5, 0.0))),
-    ],
+    "synthetic": [*grid(length=(1.0, 1.3, 9.0)), *grid(acceptance=((0.3,), (1.0, 0.5, 0.0)))],
 }
 JOINT = {"fly"}  # its law is that of whole blocks, see `test_block.py`
 SETTINGS = [
@@ -135,11 +132,8 @@ def undivided(at: Positions, x: torch.Tensor) -> Verdict:
 @pytest.mark.parametrize(
     ("broken", "kind"),
     [
-        (unprocessed_q, "temperature 0.6"),
-        (unprocessed_q, "temperature 2"),
-        (unprocessed_q, "top-k 3"),
-        (residual_p, "dense"),
-        (residual_p, "zeros in both"),
+        *((unprocessed_q, "temperature 0.6"), (unprocessed_q, "temperature 2")),
+        *((unprocessed_q, "top-k 3"), (residual_p, "dense"), (residual_p, "zeros in both")),
         (undivided, "dense"),
     ],
 )

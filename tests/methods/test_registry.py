@@ -31,10 +31,8 @@ def test_every_deferral_rule_has_its_own_alpha():
 
 
 GIVEN: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
-    ("static", {"weight": 0}, {"weight": 0.0}),
-    ("static", {"weight": "0.25"}, {"weight": 0.25}),
-    ("static", {"weight": None}, {"weight": 0.5}),
-    ("sd", {"weight": None}, {}),
+    *(("static", {"weight": 0}, {"weight": 0.0}), ("static", {"weight": "0.25"}, {"weight": 0.25})),
+    *(("static", {"weight": None}, {"weight": 0.5}), ("sd", {"weight": None}, {})),
     ("speccascade", {"alpha": -3}, {"rule": "token-v3", "alpha": -3.0}),
     ("speccascade", {"alpha": 7, "rule": "opt"}, {"rule": "opt", "alpha": 7.0}),
     ("diversed", {"head": "some/folder"}, {"head": "some/folder"}),
@@ -68,9 +66,7 @@ def test_what_is_not_permitted_is_refused_in_one_sentence(stored):
 @pytest.mark.parametrize(
     "parameters",
     [
-        {},
-        {"weight": 0.3},
-        {"keep": 10.0, "margin": 0.1},
+        *({}, {"weight": 0.3}, {"keep": 10.0, "margin": 0.1}),
         {"rule": "opt", "alpha": -1.0, "form": "ratio", "ratio": 1 / 3},
     ],
 )

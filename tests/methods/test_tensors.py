@@ -20,18 +20,13 @@ from specbench.methods.verdict import (
 from .cases import emitted, judge, law_of, linear_head, make_case, rule_of, stacked, transform
 
 EVERY_RULE = [
-    ("sd", {}),
-    ("lossy", {"lenience": 0.5}),
-    ("lossy", {"lenience": 1e-300}),
+    *(("sd", {}), ("lossy", {"lenience": 0.5}), ("lossy", {"lenience": 1e-300})),
     *(
         ("speccascade", {"rule": rule, "alpha": 0.3})
         for rule in ("chow", "diff", "opt", "token-v1", "token-v2", "token-v3")
     ),
-    ("static", {"weight": 0.7}),
-    ("diversed", {"head": linear_head}),
-    ("block", {}),
-    ("mentored", {"budget": 0.05}),
-    ("typical", {"epsilon": 0.09, "delta": 0.3}),
+    *(("static", {"weight": 0.7}), ("diversed", {"head": linear_head}), ("block", {})),
+    *(("mentored", {"budget": 0.05}), ("typical", {"epsilon": 0.09, "delta": 0.3})),
     ("cactus", {"divergence": 0.1}),
     ("sharpened", {"target_temperature": 0.6, "target_min_p": 0.05}),
     ("gated", {"gate": 0.2, "weight": 0.7}),

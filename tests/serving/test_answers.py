@@ -240,10 +240,7 @@ ABCS = "abc " * 15  # of 30 tokens
         ([A, ABC, B, SPACE], "aabcb", 7, (4, delivered.UNEQUAL), (4, delivered.UNEQUAL)),
         ([A, ABC, B, SPACE], "aabcb", 2, (4, delivered.UNEQUAL), (4, delivered.UNEQUAL)),
         (
-            [A, SPACE, B, B],
-            "a bb",
-            4,
-            (2, delivered.BEHIND, delivered.UNSTOPPED),
+            *([A, SPACE, B, B], "a bb", 4, (2, delivered.BEHIND, delivered.UNSTOPPED)),
             (4, delivered.UNSTOPPED),
         ),
         *(([*other, C], "abc", 4, (1, delivered.UNLIKE), (4,)) for other in ([C, C, C], [B, A, B])),
@@ -330,21 +327,10 @@ def test_rounds_stop_where_the_text_ends():
 @pytest.mark.parametrize(
     "rounds",
     [
-        None,
-        {"rounds": []},
-        [[]],
-        [row(1)[:-1]],
-        [[True, *row(1)[1:]]],
-        [["1", *row(1)[1:]]],
-        [row(1, drafted=[7, 2**40])],
-        [row(1, drafted=[7, -1])],
-        [row(1, drafted=[7, 500])],
-        [row(2, 1)],
-        [row(1, 3)],
-        [row(-1)],
-        [row(1, expected=[0.9, 1.5])],
-        [row(1, weights=[0.5, -3])],
-        [row(1, checks=[-1, 1, 0, 0])],
+        *(None, {"rounds": []}, [[]], [row(1)[:-1]], [[True, *row(1)[1:]]], [["1", *row(1)[1:]]]),
+        *([row(1, drafted=[7, 2**40])], [row(1, drafted=[7, -1])], [row(1, drafted=[7, 500])]),
+        *([row(2, 1)], [row(1, 3)], [row(-1)], [row(1, expected=[0.9, 1.5])]),
+        *([row(1, weights=[0.5, -3])], [row(1, checks=[-1, 1, 0, 0])]),
     ],
 )
 def test_what_is_no_round_is_refused(rounds):
@@ -406,10 +392,8 @@ def test_calls_in_parts_are_a_text_of_their_names_and_arguments():
         (1, [{"content": "so "}] * 20, None),  # that of the last chunk alone
         (4, [{"content": "so " * 20}], None),
         (3, [{"content": "hm " * 10, "reasoning_content": "hm " * 10}], None),
-        (1, [{"content": "4"}], 1),
-        (12, [{"content": "so " * 20}], 12),
-        ("20", [{"content": "so "}] * 20, 20),
-        (20.0, [{"content": "so "}] * 20, 20),
+        *((1, [{"content": "4"}], 1), (12, [{"content": "so " * 20}], 12)),
+        *(("20", [{"content": "so "}] * 20, 20), (20.0, [{"content": "so "}] * 20, 20)),
     ],
 )
 def test_counts_below_the_words_of_a_text_are_contradictions(counted, deltas, output):

@@ -286,8 +286,7 @@ def test_tools_in_any_form_are_sent_or_named(tmp_path, caplog, columns, sent, no
 
 
 @pytest.mark.parametrize(
-    "empty",
-    [[], [{"from": "gpt", "value": "Hi."}], [{"from": "system", "value": "Be brief."}]],
+    "empty", [[], [{"from": "gpt", "value": "Hi."}], [{"from": "system", "value": "Be brief."}]]
 )
 def test_entries_without_a_message_of_the_user_are_skipped_and_counted(tmp_path, caplog, empty):
     path = written(tmp_path, {"conversations": empty}, {"conversations": [USER]})

@@ -298,9 +298,7 @@ def test_a_checkpoint_that_is_damaged_or_of_another_training_is_refused(train, t
     for changed in (
         content | {"recipe": recipe},  # an older version knew no memory
         {name: value for name, value in content.items() if name != "scored"},
-        content | {"history": [{"step": 1}]},
-        content | {"head": {}},
-        content | {"static": [[]]},
+        *(content | {"history": [{"step": 1}]}, content | {"head": {}}, content | {"static": [[]]}),
         [1, 2],
     ):
         torch.save(changed, tmp_path / CHECKPOINT)

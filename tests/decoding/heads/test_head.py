@@ -169,10 +169,8 @@ DAMAGED = [
     *(
         (DESCRIPTION, text, None)
         for text in (
-            b'{"kind": ["linear"]}',
-            b'{"kind": "\\u001b[31m' + b"x" * 1000 + b'"}',
-            b'{"kind": "linear", "models": {"target": 3}}',
-            b'{"kind": "linear", "pair": {}}',
+            *(b'{"kind": ["linear"]}', b'{"kind": "\\u001b[31m' + b"x" * 1000 + b'"}'),
+            *(b'{"kind": "linear", "models": {"target": 3}}', b'{"kind": "linear", "pair": {}}'),
             b'{"kind": "linear", "recipe": []}',
             b'{"kind": "linear", "worth": {"better": false}}',
             b"[" * 100_000,

@@ -53,13 +53,9 @@ FENCED = (
     f"Sure! ```python\n{ANEW.rstrip()}``` It adds them up.",
     f"```python\n{ANEW}``` It adds them up.",
     "```python def total(xs): return sum(twice(x) for x in xs) ```",
-    f"```def total(xs):\n{BODY}```",
-    f"~~~python\n{ANEW}~~~\n",
-    f"````python\n{ANEW}````\n",
-    f"````python\n{ANEW}# ```\n`````\n",
-    f"```python {{.line-numbers #total}}\n{ANEW}```",
-    f"```{{.python}}\n{ANEW}```",
-    f"```python:src/total.py\n{ANEW}```",
+    *(f"```def total(xs):\n{BODY}```", f"~~~python\n{ANEW}~~~\n", f"````python\n{ANEW}````\n"),
+    *(f"````python\n{ANEW}# ```\n`````\n", f"```python {{.line-numbers #total}}\n{ANEW}```"),
+    *(f"```{{.python}}\n{ANEW}```", f"```python:src/total.py\n{ANEW}```"),
     f'```python title="total.py" linenums="1"\n{ANEW}```',
     f"1. So:\n\n   ```python\n{indent(ANEW, '   ')}   ```\n\n2. Done.",
     f"- ```python\n{indent(ANEW, '  ')}  ```\n",
@@ -116,18 +112,11 @@ def test_right_programs_pass():
 
 def test_other_programs_fail():
     for program in (
-        WRONG,
-        "",
-        "def double(x):",
-        "def double(x)\n    return x * 2",
-        " " + RIGHT,
+        *(WRONG, "", "def double(x):", "def double(x)\n    return x * 2", " " + RIGHT),
         RIGHT + "input()",
         RIGHT + "import pytest",  # installed, but programs have only the standard library
         # Asserts are compiled separately, so that no open string or block can swallow them.
-        WRONG + "rest = '''",
-        WRONG + "if False:\\",
-        "\udc00",
-        "\0",
+        *(WRONG + "rest = '''", WRONG + "if False:\\", "\udc00", "\0"),
     ):
         assert not passes(program, TESTS), program
 
@@ -157,12 +146,9 @@ def test_files_processes_and_network_are_refused(tmp_path):
         f"open({str(file)!r}, 'w')",
         f"open({str(file)!r}, 'a').write('more')",
         f"import pathlib; pathlib.Path({str(file)!r}).write_text('other')",
-        f"import os; os.remove({str(file)!r})",
-        f"import os; os.open({str(file)!r}, os.O_RDWR)",
-        "import os; os.fork()",
-        "import os; os.system('true')",
-        "import os; os.kill(os.getppid(), 0)",
-        "import subprocess; subprocess.run(['true'])",
+        *(f"import os; os.remove({str(file)!r})", f"import os; os.open({str(file)!r}, os.O_RDWR)"),
+        *("import os; os.fork()", "import os; os.system('true')"),
+        *("import os; os.kill(os.getppid(), 0)", "import subprocess; subprocess.run(['true'])"),
         f"import shutil; shutil.rmtree({str(tmp_path)!r})",
         "import socket; socket.socket()",
         "import ctypes; ctypes.CDLL(None)",
@@ -217,23 +203,15 @@ def test_programs_that_cannot_be_run_are_refused(monkeypatch):
 
 def test_continuations_and_answers_are_right():
     for text in (
-        BODY,
-        ANEW,
-        "\n" + BODY,
-        BODY.rstrip(),
-        BODY.replace("\n", "\r\n"),
+        *(BODY, ANEW, "\n" + BODY, BODY.rstrip(), BODY.replace("\n", "\r\n")),
         BODY + "\n\nprint('more')\n",
         BODY + "\ndef other():\n    pass\n\ndef unfinished(x",
         BODY + '\n"""\nThis adds the doubles up',
         BODY + "\nThis function adds the doubles up.\n",
         f"```python\n{ANEW}```",
         f"Sure! Here it is:\n\n```python\n{ANEW}```\n\nIt doubles all.",
-        f"```python\n{BODY}```",
-        f"```\n{ANEW}\n```",
-        f"```py\r\n{ANEW}```\r\n",
-        f"  ```python\n{ANEW}  ```",
-        f"```python\n{ANEW}",
-        f"```python\n{ANEW}\nfor x in range(",
+        *(f"```python\n{BODY}```", f"```\n{ANEW}\n```", f"```py\r\n{ANEW}```\r\n"),
+        *(f"  ```python\n{ANEW}  ```", f"```python\n{ANEW}", f"```python\n{ANEW}\nfor x in range("),
         f"```python\ntotal([1])\n```\nwith\n```python\n{ANEW}```",
         f"```bash\npip install typing\n```\n```python\n{ANEW}```",
         f"{ANEW}```\nThis is the function.",
@@ -290,12 +268,8 @@ def test_malformed_and_long_texts_do_not_harm_the_caller():
         text = "x = " + part * 50_000
         assert program_of(text, CONTINUED) in (PREFIX + text, PREFIX)
     for text in (
-        "```" + " " * 200_000 + "x y\n```" * 3,
-        "```\n" * 20_000,
-        "a ```b\nc``` " * 10_000,
-        "> " * 20_000 + "```",
-        "- " * 20_000 + "```",
-        "x = 1\n" * 2000 + "def f(:\n" * 2000,
+        *("```" + " " * 200_000 + "x y\n```" * 3, "```\n" * 20_000, "a ```b\nc``` " * 10_000),
+        *("> " * 20_000 + "```", "- " * 20_000 + "```", "x = 1\n" * 2000 + "def f(:\n" * 2000),
         "def total(xs):\n  return {\n" + "    'a': 1,\n" * 4000,
         "This is prose, not code\n" * 4000,
         "if a:\n pass\n" + "elif a:\n pass\n" * 5000,
@@ -311,10 +285,8 @@ def test_malformed_and_long_texts_do_not_harm_the_caller():
         ("x = 1\ny = (1,\n2\nz = 3\n", "x = 1\n"),
         ("x = 1\ny = '''a\nb\n", "x = 1\n"),
         ("x = 1\x0c\ny = 1\u2028 2\nz = )\n", "x = 1\x0c\n"),
-        ("try:\n    x = 1\n    y = 2\n", ""),
-        ("x = 1\rdef f(:\r", "x = 1\r"),
-        ("@wraps\nx = 1\n", ""),
-        ("x = 1\n  y = 2\n", "x = 1\n"),
+        *(("try:\n    x = 1\n    y = 2\n", ""), ("x = 1\rdef f(:\r", "x = 1\r")),
+        *(("@wraps\nx = 1\n", ""), ("x = 1\n  y = 2\n", "x = 1\n")),
     ],
 )
 def test_the_longest_prefix_that_parses_is_kept(rest, parsed):

@@ -67,9 +67,7 @@ def test_identical_texts_agree_in_any_script(text):
     ("text", "common", "same"),
     [
         ("The answer is 41, of course.", 7, 3),  # of eight words each, punctuation counts
-        ("So the answer is 42, of course.", 8, 0),
-        ("The answer is 42", 4, 4),
-        ("No idea", 0, 0),
+        *(("So the answer is 42, of course.", 8, 0), ("The answer is 42", 4, 4), ("No idea", 0, 0)),
         ("", 0, 0),
     ],
 )
@@ -176,10 +174,8 @@ def test_real_references_with_themselves_score_1(task, column):
 REFERENCES = [
     "A traffic accident occurred on Friday evening on the road to the village.",
     "The rider was only slightly injured, thanks to his quick reaction.",
-    "Biker reacts lightning fast",
-    "It cost 1,234.50 euros - or so they said.",
-    "No one's there!",
-    "A line-end hyphen is no hyphen.",
+    *("Biker reacts lightning fast", "It cost 1,234.50 euros - or so they said."),
+    *("No one's there!", "A line-end hyphen is no hyphen."),
 ]
 TEXTS = [
     "A road accident happened on Friday evening on the road to the village.",

@@ -24,8 +24,6 @@ GROUPED = "grouped_sdpa"
 MOST_TOKENS = 32
 # Options other than a scale that the mask already covers or that have no effect.
 PLAIN = frozenset({"scaling", "is_causal", "position_ids", "sliding_window", "use_cache"})
-
-
 Rotary = Mapping[str, tuple[Tensor, Tensor]]  # cosines and sines by kind of layer
 
 

@@ -35,8 +35,6 @@ ONE_THREAD_WIDTH = 512
 PROMPTS_SHARE = 8  # the free memory by what the states of a model's prompts may take of it
 # PyTorch's implementations of attention; it chooses one of the enabled ones per call.
 BACKENDS = ("flash", "mem_efficient", "math", "cudnn")
-
-
 log = logging.getLogger(__name__)
 
 

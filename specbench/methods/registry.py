@@ -25,8 +25,6 @@ ORDER = (
 AUTOREGRESSIVE = "autoregressive"  # no draft; the baseline of speed-ups
 #: Methods that only sharpen, as controls for rules that do so implicitly.
 CONTROLS = ("sharpened", "cooled")
-
-
 _ALONE = Method(AUTOREGRESSIVE, "the target alone, one token a step", "-", rule=None, exact=True)
 METHODS = {
     method.name: method for method in [_ALONE, *plugins.bundled("specbench.methods", Method, ORDER)]

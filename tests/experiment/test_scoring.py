@@ -20,8 +20,6 @@ from ..synthetic import sample_record
 
 EXAMPLE = Example("e", "prompt", "so #### 7", ("assert f() == 7",))
 PROGRAM = "def f():\n    return 7"
-
-
 HARMONY = "<|channel|>analysis<|message|>#### 3<|end|><|start|>assistant<|channel|>"
 THOUGHTS = [
     *(HARMONY + "final<|message|>7<|return|>", HARMONY + "final <|constrain|>json<|message|>7"),

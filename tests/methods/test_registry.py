@@ -30,7 +30,7 @@ def test_every_deferral_rule_has_its_own_alpha():
         assert isinstance(get_method("speccascade").resolve({"rule": rule})["alpha"], float)
 
 
-GIVEN: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+RESOLVED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     *(("static", {"weight": 0}, {"weight": 0.0}), ("static", {"weight": "0.25"}, {"weight": 0.25})),
     *(("static", {"weight": None}, {"weight": 0.5}), ("sd", {"weight": None}, {})),
     ("speccascade", {"alpha": -3}, {"rule": "token-v3", "alpha": -3.0}),
@@ -40,8 +40,8 @@ GIVEN: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 
 
 def test_given_values_are_converted():
-    for name, given, resolved in GIVEN:
-        assert get_method(name).resolve(given) == resolved
+    for name, values, resolved in RESOLVED:
+        assert get_method(name).resolve(values) == resolved
 
 
 REFUSED: list[tuple[str, dict[str, Any]]] = [

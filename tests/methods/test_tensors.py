@@ -129,10 +129,6 @@ class CountOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
 MOST_OPERATIONS = {"block": 45, "mentored": 240}
 
 
-def meta_head(at: Positions) -> torch.Tensor:
-    return at.h_p[:, 0]
-
-
 @pytest.mark.parametrize("greedy", [False, True])
 @pytest.mark.parametrize(("method", "parameters"), EVERY_RULE)
 def test_a_rule_is_few_operations_and_never_waits_for_the_device(method, parameters, greedy):
@@ -141,7 +137,7 @@ def test_a_rule_is_few_operations_and_never_waits_for_the_device(method, paramet
     at = transform(at, lambda rows: rows.to("meta"))._replace(greedy=greedy, n=6)
     x = torch.zeros(len(at.p), dtype=torch.long, device="meta")
     if "head" in parameters:
-        parameters = {**parameters, "head": meta_head}
+        parameters = {**parameters, "head": lambda at: at.h_p[:, 0]}
     with CountOperations() as operations:
         rule_of(method)(at, x, **parameters)
     assert 0 < operations.count <= MOST_OPERATIONS.get(method, 30)

@@ -45,8 +45,6 @@ PLAIN = Example("e", "prompt", tests=("assert total([1, 2]) == 6",))
 BODY = "    return sum(twice(x) for x in xs)\n"
 ANEW = "def total(xs: List[int]) -> int:\n" + BODY
 WHOLE = "def total(xs):\n    return 2 * sum(xs)\n"
-
-
 HELPER = "def doubled(xs):\n    return [twice(x) for x in xs]\n"
 FENCED = (
     f"Sure! ```python\n{ANEW}```",

@@ -131,10 +131,8 @@ def planted(fault: Callable[[Tensor], Any]) -> Rule:
 
 
 WAITING: dict[str, Callable[[Tensor], Any]] = {
-    "item": lambda p: p[0, 0].item(),
-    "boolean index": lambda p: p[p > 0.5],
-    "nonzero": lambda p: p.nonzero(),
-    "branch": lambda p: 1 if p.sum() > 0 else 0,
+    **{"item": lambda p: p[0, 0].item(), "boolean index": lambda p: p[p > 0.5]},
+    **{"nonzero": lambda p: p.nonzero(), "branch": lambda p: 1 if p.sum() > 0 else 0},
     "copy to the host": lambda p: p.cpu() + 1,
     "mixed devices": lambda p: p + torch.ones(p.shape[-1], device="cpu"),
 }

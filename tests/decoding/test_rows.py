@@ -39,10 +39,8 @@ def rules(pair: LoadedPair) -> dict[str, Rule | None]:
         "sd": sd,
         "lossy": partial(lossy, lenience=0.5),
         "speccascade": partial(speccascade, rule="token-v3", alpha=0.5),
-        "static": partial(static, weight=0.4),
-        "diversed": partial(diversed, head=head.weigh),
-        "block": block,
-        "mentored": partial(mentored, budget=0.1),
+        **{"static": partial(static, weight=0.4), "diversed": partial(diversed, head=head.weigh)},
+        **{"block": block, "mentored": partial(mentored, budget=0.1)},
     }
 
 

@@ -100,13 +100,9 @@ class Graph:
 def device(monkeypatch) -> Device:
     fake = Device()
     parts: dict[str, Any] = {
-        "Stream": Stream,
-        "CUDAGraph": partial(Graph, fake),
-        "stream": fake.stream,
-        "set_stream": fake.set_stream,
-        "current_stream": lambda: fake.current,
-        "synchronize": lambda: None,
-        "empty_cache": lambda: None,
+        **{"Stream": Stream, "CUDAGraph": partial(Graph, fake), "stream": fake.stream},
+        **{"set_stream": fake.set_stream, "current_stream": lambda: fake.current},
+        **{"synchronize": lambda: None, "empty_cache": lambda: None},
     }
     for name, part in parts.items():
         monkeypatch.setattr(torch.cuda, name, part)

@@ -28,10 +28,8 @@ WINDOW = 16
 # Parameters of the published models; Gemma's are those of its text model, with the 64 rows
 # of embedding that its checkpoints have beyond the vocabulary.
 PUBLISHED = {
-    ("llama", "target"): 8_030_261_248,
-    ("llama", "draft"): 1_235_814_400,
-    ("qwen3", "target"): 8_190_735_360,
-    ("qwen3", "draft"): 596_049_920,
+    **{("llama", "target"): 8_030_261_248, ("llama", "draft"): 1_235_814_400},
+    **{("qwen3", "target"): 8_190_735_360, ("qwen3", "draft"): 596_049_920},
     ("gemma3", "target"): 11_765_788_416 + 64 * 3840,
     ("gemma3", "draft"): 3_880_099_328 + 64 * 2560,
 }
@@ -51,12 +49,8 @@ def shrunken(name: str) -> PairSpec:
 
     def shrink(values: Mapping[str, Any], width: int) -> dict[str, Any]:
         sizes = {
-            "hidden_size": width,
-            "intermediate_size": 48,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 4,
-            "num_key_value_heads": 2,
-            "head_dim": 8,
+            **{"hidden_size": width, "intermediate_size": 48, "num_hidden_layers": 2},
+            **{"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8},
             "initializer_range": 0.3,  # far from uniform, so that the models disagree
         }
         if "sliding_window" in values:

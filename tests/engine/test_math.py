@@ -25,9 +25,7 @@ TOLERANCE = 2e-2
 ATTENTION = attention.scaled_dot_product_attention
 WIDTHS = {"llama": 128, "qwen3": 128, "gemma3": 256}
 SMALL = {
-    "hidden_size": 64,
-    "intermediate_size": 64,
-    "num_attention_heads": 4,
+    **{"hidden_size": 64, "intermediate_size": 64, "num_attention_heads": 4},
     "num_key_value_heads": 2,
 }
 CASES = [

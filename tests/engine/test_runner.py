@@ -188,10 +188,8 @@ LENGTH_DEPENDENT = {
         **SIZES,
         max_position_embeddings=8 * ORIGINAL,
         rope_parameters={
-            "rope_type": "longrope",
-            "rope_theta": 10000.0,
-            "original_max_position_embeddings": ORIGINAL,
-            "short_factor": [1.0] * 4,
+            **{"rope_type": "longrope", "rope_theta": 10000.0},
+            **{"original_max_position_embeddings": ORIGINAL, "short_factor": [1.0] * 4},
             "long_factor": [4.0] * 4,
         },
     ),

@@ -34,9 +34,7 @@ TASK = Task("t", "1", "", ("accuracy",), ("END",), 16, PromptList(ROWS), Path("t
 TABLES = ("samples.csv", TIMINGS, "summary.csv", "summary.md")
 
 TASKS = {
-    "sums": ("accuracy", "accuracy-flexible"),
-    "code": ("pass@1",),
-    "words": ("bleu", "rouge1"),
+    **{"sums": ("accuracy", "accuracy-flexible"), "code": ("pass@1",), "words": ("bleu", "rouge1")},
     "free": (),
 }
 EXAMPLES = {
@@ -46,10 +44,8 @@ EXAMPLES = {
     "free": [Example("1", "p")],
 }
 TEXTS = {
-    "sums": ["#### 1", "in all 2"],
-    "code": ["def f():\n    return 1"],
-    "words": ["a b c d e g", "b"],
-    "free": ["hello\u2028ü"],
+    **{"sums": ["#### 1", "in all 2"], "code": ["def f():\n    return 1"]},
+    **{"words": ["a b c d e g", "b"], "free": ["hello\u2028ü"]},
 }
 Run = Callable[..., Path]
 

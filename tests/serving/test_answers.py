@@ -301,13 +301,8 @@ def test_chunks_that_a_proxy_holds_back_have_no_times(first, between, chunks, he
 def row(accepted: int, proposed: int = 2, **changes: Any) -> list[Any]:
     """Return a round of two drafts, 7 and 8, as ``verify`` reports it."""
     values = {
-        "counts": [3 + accepted, accepted, proposed],
-        "new": [7, 8, 9],
-        "checks": [0, 1, 0, 0],
-        "drafted": [7, 8],
-        "agreed": [1, 0],
-        "accept": [1, 0.5],
-        "expected": [0.9, 0.4],
+        **{"counts": [3 + accepted, accepted, proposed], "new": [7, 8, 9], "checks": [0, 1, 0, 0]},
+        **{"drafted": [7, 8], "agreed": [1, 0], "accept": [1, 0.5], "expected": [0.9, 0.4]},
         "weights": [NO_WEIGHT, NO_WEIGHT],
     }
     return [number for part in (values | changes).values() for number in part]

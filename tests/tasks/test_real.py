@@ -85,15 +85,9 @@ def test_a_few_shot_example_begins_with_the_stop_string():
 
 
 ROWS = {
-    ("gsm8k", "train"): 6726,
-    ("gsm8k", "held-out"): 747,
-    ("gsm8k", "test"): 1319,
-    ("mbpp", "train"): 337,
-    ("mbpp", "held-out"): 37,
-    ("mbpp", "test"): 500,
-    ("humaneval", "test"): 164,
-    ("cnndm", "test"): 80,
-    ("xsum", "test"): 200,
+    **{("gsm8k", "train"): 6726, ("gsm8k", "held-out"): 747, ("gsm8k", "test"): 1319},
+    **{("mbpp", "train"): 337, ("mbpp", "held-out"): 37, ("mbpp", "test"): 500},
+    **{("humaneval", "test"): 164, ("cnndm", "test"): 80, ("xsum", "test"): 200},
     ("wmt16", "test"): 1000,
 }
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -57,14 +58,9 @@ def shrunken(name: str) -> PairSpec:
             sizes |= {"sliding_window": WINDOW, "sliding_window_pattern": 2}
         return {**values, **sizes}
 
-    pair = get_pair(name)
-    return replace(
-        pair,
-        architecture={
-            role: shrink(pair.architecture[role], width)
-            for role, width in {"target": 32, "draft": 16}.items()
-        },
-    )
+    pair, widths = get_pair(name), {"target": 32, "draft": 16}
+    sizes = {role: shrink(pair.architecture[role], width) for role, width in widths.items()}
+    return replace(pair, architecture=sizes)
 
 
 @pytest.fixture(scope="module", params=PAIRS)
@@ -107,16 +103,10 @@ def test_lossless_text_is_the_targets_own(pair, prompt):
 
 
 def test_the_same_weights_every_time_without_the_hub(pair, monkeypatch):
-    asked: list[str] = []
-    original_loader = sources.load_pretrained
-
-    def load_pretrained(factory, name, **options):
-        asked.append(name)
-        return original_loader(factory, name, **options)
-
-    monkeypatch.setattr(sources, "load_pretrained", load_pretrained)
+    loader = Mock(side_effect=sources.load_pretrained)
+    monkeypatch.setattr(sources, "load_pretrained", loader)
     again = load_pair(shrunken(pair.name), DUMMY)
-    assert set(asked) == {get_pair("mini").target}
+    assert {call.args[1] for call in loader.mock_calls} == {get_pair("mini").target}
     for role in ("target", "draft"):
         assert getattr(again, role).fingerprint() == getattr(pair, role).fingerprint()
     assert pair.target.fingerprint() != pair.draft.fingerprint()

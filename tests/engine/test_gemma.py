@@ -77,10 +77,8 @@ LIMIT = 24
 
 
 def texts(pair: LoadedPair, verify: Any = None) -> list[list[int]]:
-    return [
-        run(pair, prompt, verify, sampling=GREEDY, max_new_tokens=LIMIT).token_ids
-        for prompt in PROMPTS
-    ]
+    how: dict[str, Any] = {"sampling": GREEDY, "max_new_tokens": LIMIT}
+    return [run(pair, prompt, verify, **how).token_ids for prompt in PROMPTS]
 
 
 def fresh() -> LoadedPair:

@@ -85,7 +85,11 @@ def test_cudnn_is_excluded_after_cuda_is_initialised(monkeypatch):
     happened: list[str] = []
     monkeypatch.setattr(torch.cuda, "init", lambda: happened.append("init"))
     switch = torch.backends.cuda.enable_cudnn_sdp
-    exclude = lambda enabled: (happened.append("exclude"), switch(enabled))  # noqa: E731
+
+    def exclude(enabled):
+        happened.append("exclude")
+        switch(enabled)
+
     monkeypatch.setattr(torch.backends.cuda, "enable_cudnn_sdp", exclude)
     try:
         loading.exclude_cudnn()

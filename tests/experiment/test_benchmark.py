@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
+from unittest.mock import Mock
 
 import pandas as pd
 import pytest
@@ -183,9 +184,7 @@ def test_the_warm_up_covers_every_length_of_an_adaptive_round(pair, calls, monke
 
 
 def test_out_of_memory_is_one_line(pair, monkeypatch):
-    def full(*_):
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
+    full = Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory"))
     monkeypatch.setattr("specbench.experiment.runner.decode_all", full)
     with pytest.raises(RunError, match=r"a batch of 3 does not fit.*--batch-size"):
         records_of(plan_of("sd", batch_size=[3]), pair)

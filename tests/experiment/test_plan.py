@@ -33,10 +33,8 @@ def make_task(name: str = "t", rows: int = 3, generator: str | None = None) -> T
 
 
 def plan_of(names: list[str], tasks: list[Task] | None = None, **changes: Any) -> Plan:
-    arguments: dict[str, Any] = {"draft_lengths": [5], "settings": Settings()}
-    return build_plan(
-        PAIR, tasks or [make_task()], method_variants(names, {}), **(arguments | changes)
-    )
+    arguments: dict[str, Any] = {"draft_lengths": [5], "settings": Settings()} | changes
+    return build_plan(PAIR, tasks or [make_task()], method_variants(names, {}), **arguments)
 
 
 def test_all_cells_decode_an_example_before_the_next():
@@ -77,14 +75,11 @@ def test_cells_take_turns_block_by_block():
     assert blocks == [{0}, {0}, {1}, {1}, {2}, {2}]
     alone = plan_of(["sd"])
     assert alone.identify(next(alone.steps()), "eager").block is None
-
-
-def test_several_batches_share_their_rows_for_all_cells_alike():
-    settings = Settings(batch_size=2, refill=3)
-    plan = plan_of(["autoregressive", "sd"], [make_task("a", 10)], settings=settings)
-    batches = list(plan.batches())
+    # Batches that share their rows do so for all cells alike.
+    refilled = replace(plan, settings=Settings(batch_size=2, refill=3))
+    batches = list(refilled.batches())
     assert [len(batch) for batch in batches] == [6, 6, 4, 4]
-    assert plan.identify(batches[0][0], "eager").block is None
+    assert refilled.identify(batches[0][0], "eager").block is None
 
 
 def test_every_drafting_method_runs_with_each_draft_length_and_autoregressive_once():
@@ -182,14 +177,8 @@ def test_the_description_is_complete_and_names_no_path_of_this_machine(tmp_path,
 
 def test_every_drafter_is_a_cell_of_its_own():
     def cells(*methods, **how):
-        plan = build_plan(
-            PAIR,
-            [make_task()],
-            [(name, {"head": "untrained"} if name == "diversed" else {}) for name in methods],
-            [5],
-            Settings(),
-            **how,
-        )
+        variants = [(m, {"head": "untrained"} if m == "diversed" else {}) for m in methods]
+        plan = build_plan(PAIR, [make_task()], variants, [5], Settings(), **how)
         cell_columns = [cell.columns() for cell in plan.tasks[0].cells]
         return [(columns["method"], columns["drafter"]) for columns in cell_columns]
 

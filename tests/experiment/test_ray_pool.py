@@ -52,16 +52,12 @@ def no_tables(monkeypatch, request) -> None:
 
 
 def plan_of(
-    *prompts: str,
-    pair: str = "p",
-    names: str = "tu",
-    only: str = "autoregressive,sd",
-    **settings: Any,
+    *prompts: str, pair: str = "p", names: str = "tu", only: str = "autoregressive,sd", **more: Any
 ) -> Plan:
     source = PromptList(tuple(Example(f"e-{n}", prompt) for n, prompt in enumerate(prompts)))
     tasks = [Task(name, "1", "", (), (), 16, source, Path("t.toml")) for name in names]
     variants = method_variants(only.split(","), {})
-    return build_plan(PairSpec(pair, "t", "d"), tasks, variants, [5], Settings(**settings))
+    return build_plan(PairSpec(pair, "t", "d"), tasks, variants, [5], Settings(**more))
 
 
 def run(plan: Plan, pool: RayPool, folder: Path, **arguments: Any) -> list[dict[str, Any]]:

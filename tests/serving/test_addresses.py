@@ -51,7 +51,12 @@ def test_an_address_with_and_without_version_prefix_and_endpoint(base, given, ot
         assert server.describe()["model"] == "m"
 
 
-def test_a_server_without_a_list_has_the_likeliest_address():
+def test_a_server_without_a_list_has_the_likeliest_address_or_still_loads():
+    with (
+        listing("/none", others=503) as url,
+        pytest.raises(UsageError, match=r"answers 503 \(Not Found\): wait until it is ready"),
+    ):
+        Server(url).located()
     with listing("/none") as url:
         for given, base in (("", "/v1"), ("/x", "/x/v1"), ("/v2/x", "/v2/x"), ("/x/v3", "/x/v3")):
             server = Server(f"{url}{given}").located()
@@ -59,14 +64,6 @@ def test_a_server_without_a_list_has_the_likeliest_address():
             with pytest.raises(UsageError, match=r"lists no model: name .* as in .*#MODEL"):
                 server.describe()
             assert Server(server.url, model="any").describe()["model"] == "any"
-
-
-def test_a_server_that_still_loads_says_so():
-    with (
-        listing("/none", others=503) as url,
-        pytest.raises(UsageError, match=r"answers 503 \(Not Found\): wait until it is ready"),
-    ):
-        Server(url).located()
 
 
 @pytest.mark.parametrize("status", [429, 503])

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 Values = Mapping[str, Any]
-
 VERBOSE = "__verbose"  # a part of llama.cpp's answers
 MOST_ROUNDS = 2**16  # of a text
 #: Refusals begin like this; a selection from Zou et al. 2023, arXiv:2307.15043.
@@ -118,18 +117,15 @@ def _sglang(chunks: _Chunks, output_tokens: int | None) -> Acceptance | None:
     """Read the details of SGLang, whose names have changed twice."""
     details = _part(_part(chunks.answer, "sglext"), "spec_tokens_details")
     details = details or _part(chunks.choice, "meta_info")
-    if "spec_verify_ct" not in details:
-        return None
     pairs = (
         ("spec_num_proposed_drafts", "spec_num_correct_drafts"),
         ("spec_proposed_drafts", "spec_accepted_drafts"),
         ("spec_draft_token_num", "spec_accept_token_num"),
     )
-    for proposed, accepted in pairs:
-        if accepted in details:
-            names = ("spec_verify_ct", proposed, accepted)
-            return Acceptance(*(_count(details, name) for name in names))
-    return None
+    names = next((pair for pair in pairs if pair[1] in details), ())
+    if not names or "spec_verify_ct" not in details:
+        return None
+    return Acceptance(*(_count(details, name) for name in ("spec_verify_ct", *names)))
 
 
 # How engines report acceptance; a report is None if a stream has no such one.
@@ -168,9 +164,8 @@ def read_answer(
     parts = len(chunks.counts) if chunks.counts and chunks.counts[-1] < len(chunks.counts) else 0
     least = max(delivered.FEWEST_PER_WORD * words, parts / 2)
     spelling = None if thoughts or calls else tokenizer
-    counts = (chunks.token_ids, delivered_count, stopped_by == "eos", size)
-    of_text = delivered.delivered(text, *counts, spelling, stop, least)
-    token_ids, output_tokens, contradiction = of_text
+    bounds = (delivered_count, stopped_by == "eos", size, spelling, stop, least)
+    token_ids, output_tokens, contradiction = delivered.delivered(text, chunks.token_ids, *bounds)
     if not token_ids and (output_tokens or 0) > limit:
         output_tokens, contradiction = None, delivered.OVER_LIMIT
     require(
@@ -189,10 +184,8 @@ def read_answer(
     first_token = times[0].seconds if streams and not came_at_once else None
     between: float | None = None  # seconds, after the tokens that came first
     if first_token is not None and output_tokens:
-        first, later = (
-            times[0],
-            output_tokens - max(output_tokens * times[0].size / max(size, 1), 1),
-        )
+        first = times[0]
+        later = output_tokens - max(output_tokens * first.size / max(size, 1), 1)
         if 0 < first.tokens < output_tokens or len(times) >= output_tokens - 1:
             later = output_tokens - (first.tokens or 1)
         seconds = times[-1].seconds - first_token
@@ -205,10 +198,7 @@ def read_answer(
         delivered.content_of(text, thoughts, calls),
         token_ids,
         _count(usage, "prompt_tokens", None),
-        output_tokens,
-        stopped_by,
-        first_token,
-        between,
+        *(output_tokens, stopped_by, first_token, between),
         model if isinstance(model := chunks.answer.get("model"), str) else None,
         acceptance,
         chunks.choice.get("finish_reason"),
@@ -248,14 +238,14 @@ def _read_chunks(streamed: Streamed, chat: bool, server: str) -> _Chunks:
     chunks = _Chunks(values, answer, last, [], [], {}, [], [], [])
     lacks = "without choices, text and finish_reason"
     for seconds, value in streamed.events:
-        choice = _choice(value)
+        choices = value.get("choices") if isinstance(value, dict) else [None]
+        choice = choices[0] if isinstance(choices, list) and choices else {}
         text, thought = _text(choice, chat) if isinstance(choice, dict) else (None, "")
         # Messages are made only if needed: an excerpt of each of many chunks would take seconds.
         if not isinstance(text, str):
             raise UsageError(f"{server} answers {excerpt(value)} {lacks}: {API}")
         token_ids = choice.get("token_ids")  # of vLLM, or of llama.cpp's verbose answers
-        token_ids = _part(value, VERBOSE).get("tokens") if token_ids is None else token_ids
-        token_ids = [] if token_ids is None else token_ids
+        token_ids = _part(value, VERBOSE).get("tokens", []) if token_ids is None else token_ids
         if not isinstance(token_ids, list) or not all(type(t) is int and t >= 0 for t in token_ids):
             raise UsageError(
                 f"{server} answers the token_ids {excerpt(token_ids)}, which are none: {API}"
@@ -275,11 +265,9 @@ def _read_chunks(streamed: Streamed, chat: bool, server: str) -> _Chunks:
             chunks.counts.extend([so_far] if so_far else ())
             size = len(f"{text}{thought}{called}".encode(errors="replace"))
             chunks.times.append(_Part(seconds, len(token_ids) or so_far, size))
-    needed = {"finish_reason"} if chat else {"text", "finish_reason"}
-    needed -= {"finish_reason"} if streamed.is_done else set()
-    require(
-        needed <= last.keys() and bool(last), f"{server} answers {excerpt(answer)} {lacks}: {API}"
-    )
+    has_end = streamed.is_done or "finish_reason" in last
+    complete = bool(last) and has_end and (chat or "text" in last)
+    require(complete, f"{server} answers {excerpt(answer)} {lacks}: {API}")
     return chunks
 
 
@@ -315,9 +303,8 @@ def _hidden(usage: Values, counted: int, thoughts: str) -> tuple[int, bool]:
     """
     details = _part(usage, "completion_tokens_details")
     count = _count(details, "reasoning_tokens") or _count(usage, "reasoning_tokens")
-    if count <= len(thoughts.encode()) / delivered.LEAST_OF_THOUGHTS + (
-        delivered.UNSEEN if thoughts else 0
-    ):
+    read = len(thoughts.encode()) / delivered.LEAST_OF_THOUGHTS
+    if count <= read + (delivered.UNSEEN if thoughts else 0):
         return 0, False
     prompt, total = (_count(usage, f"{name}_tokens", None) for name in ("prompt", "total"))
     return count, total == (prompt or 0) + counted + count
@@ -354,17 +341,9 @@ def _cut(steps: Sequence[tuple[int, int]], output_tokens: int) -> Acceptance:
     for drafted, accepted in steps:
         emitted = min(accepted + 1, left)
         left -= emitted
-        if emitted > accepted:
-            rounds.append(RoundRecord(drafted, accepted, emitted))
-        elif emitted > 0:
-            rounds.append(RoundRecord(emitted, emitted, emitted))
-    return of_rounds([r for r in rounds if r.proposed])
-
-
-def _choice(value: Any) -> Any:
-    """Return the choice in a value, empty if it has none; None if it is no object."""
-    choices = value.get("choices") if isinstance(value, dict) else [None]
-    return choices[0] if isinstance(choices, list) and choices else {}
+        counts = (drafted, accepted, emitted) if emitted > accepted else (emitted,) * 3
+        rounds.append(RoundRecord(*counts))
+    return of_rounds([r for r in rounds if r.proposed > 0])
 
 
 def _text(choice: Values, chat: bool) -> tuple[Any, str]:
@@ -378,8 +357,7 @@ def _text(choice: Values, chat: bool) -> tuple[Any, str]:
     content = message.get("content") if chat else choice.get("text")
     if not isinstance(content, list):
         return "" if content is None else content, thought
-    texts: list[Any] = []
-    thoughts: list[Any] = [thought]
+    texts, thoughts = list[Any](), list[Any]([thought])
     for part in content:
         fields = part if isinstance(part, dict) else {"text": part}
         inner = fields.get("thinking", fields.get("reasoning"))
@@ -412,9 +390,8 @@ def _part(values: Values, name: str) -> Values:
 def _count(values: Values, name: str, default: int | None = 0) -> Any:
     """Return a count inside an object."""
     value = values.get(name, default)
-    if isinstance(value, str) and value.isdecimal():
-        value = int(value)
-    value = int(value) if isinstance(value, float) and value.is_integer() else value
+    is_text = isinstance(value, str) and value.isdecimal()
+    value = int(value) if is_text or (isinstance(value, float) and value.is_integer()) else value
     require(
         value is default or (type(value) is int and 0 <= value < 2**31),
         f"the server reports {name} as {excerpt(value)}, which is no count",

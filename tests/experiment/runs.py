@@ -16,7 +16,7 @@ from specbench.engine.pairs import Loading, PairSpec
 from specbench.experiment.cells import method_variants
 from specbench.experiment.execute import execute
 from specbench.experiment.plan import Plan
-from specbench.experiment.planning import build_plan
+from specbench.experiment.planning import Systems, build_plan
 from specbench.experiment.store import Store, Summarise
 from specbench.files import write_atomically
 from specbench.runs.configuration import Settings
@@ -77,8 +77,8 @@ def plan_of(
     names: list[str], task: Task = TASK, lengths: Sequence[int] = (5,), **settings: Any
 ) -> Plan:
     pair, loading = PairSpec("p", "t", "d"), Loading(dtype="float32")
-    variants = method_variants(names, {})
-    return build_plan(pair, [task], variants, lengths, Settings(**settings), loading=loading)
+    systems = Systems(method_variants(names, {}), lengths)
+    return build_plan(pair, [task], systems, Settings(**settings), loading=loading)
 
 
 def executed(

@@ -24,7 +24,7 @@ from specbench.experiment import loader, runner
 from specbench.experiment.cells import method_variants
 from specbench.experiment.measurements import columns_of, repetition
 from specbench.experiment.plan import Plan
-from specbench.experiment.planning import build_plan
+from specbench.experiment.planning import Systems, build_plan
 from specbench.methods.ensembles import static
 from specbench.runs.configuration import Settings
 from specbench.runs.records import latest_records, read_examples, read_records
@@ -126,7 +126,8 @@ def test_the_first_decode_of_each_method_is_a_warm_up(engine, tmp_path):
 
 def test_all_cells_are_captured_before_the_first_sample(engine, tmp_path):
     tasks, variants = [TASK, replace(TASK, name="u")], method_variants(["autoregressive", "sd"], {})
-    plan = build_plan(PairSpec("p", "t", "d"), tasks, variants, [5], Settings(engine="compile"))
+    settings = Settings(engine="compile")
+    plan = build_plan(PairSpec("p", "t", "d"), tasks, Systems(variants, [5]), settings)
     samples = records(plan, tmp_path / "r")
     keys = [call["sample_key"] for call in engine.calls]
     assert keys[:5] == ["t/t-0/0", "t/t-0/0", "u/t-0/0", "u/t-0/0", "t/t-0/0"]
@@ -168,7 +169,7 @@ def test_heads_are_loaded_once_and_before_anything_runs(engine, tmp_path):
             (head / file).touch()
     variants = method_variants(["sd", "diversed"], {"head": list(map(str, heads))})
     tasks = [TASK, replace(TASK, name="u")]
-    plan = build_plan(PairSpec("p", "t", "d"), tasks, variants, [3, 5], Settings())
+    plan = build_plan(PairSpec("p", "t", "d"), tasks, Systems(variants, [3, 5]), Settings())
     samples = records(plan, tmp_path / "r")
     assert engine.heads == heads
     assert any("head" in call["rule"].keywords for call in engine.calls if call["rule"])

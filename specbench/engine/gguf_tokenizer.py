@@ -27,9 +27,7 @@ PROBES = (
     "na\u00efve caf\u00e9, \u00dcber \u2014 \u201cquoted\u201d \u2026",
     "\u65e5\u672c\u8a9e and \u0440\u0443\u0441\u0441\u043a\u0438\u0439, \u0639\u0631\u0628\u064a",
     "emoji \U0001f642\U0001f680, HelloWorld, camelCase, XMLHttpRequest",
-    " ",
-    "\n",
-    "a",
+    *(" ", "\n", "a"),
 )
 
 

@@ -35,11 +35,8 @@ class ModelParams(Structure):
     """The parameters of a model that are set or checked here."""
 
     _fields_ = [
-        ("devices", c_void_p),
-        ("buffer_types", c_void_p),
-        ("n_gpu_layers", c_int32),
-        ("kinds", c_int32 * 4),
-        ("pointers", c_void_p * 4),
+        *(("devices", c_void_p), ("buffer_types", c_void_p), ("n_gpu_layers", c_int32)),
+        *(("kinds", c_int32 * 4), ("pointers", c_void_p * 4)),
         *((name, c_bool) for name in ("vocab_only", "check_tensors", "use_extra_bufts")),
         ("spare", c_byte * SPARE),
     ]
@@ -52,9 +49,7 @@ class ContextParams(Structure):
         *((name, c_int32) for name in ("n_ctx", "n_batch", "n_ubatch", "n_seq_max")),
         ("others", c_int32 * 3),
         *((name, c_int32) for name in ("n_threads", "n_threads_batch")),
-        ("kinds", c_int32 * 4),
-        ("flash_attn_type", c_int32),
-        ("rope", c_int32 * 8),
+        *(("kinds", c_int32 * 4), ("flash_attn_type", c_int32), ("rope", c_int32 * 8)),
         ("callback", c_void_p * 2),
         *((name, c_int32) for name in ("type_k", "type_v")),
         ("spare", c_byte * SPARE),
@@ -65,13 +60,9 @@ class TokenBatch(Structure):
     """Tokens of one call."""
 
     _fields_ = [
-        ("n_tokens", c_int32),
-        ("token", POINTER(c_int32)),
-        ("embd", c_void_p),
-        ("pos", POINTER(c_int32)),
-        ("n_seq_id", POINTER(c_int32)),
-        ("seq_id", POINTER(POINTER(c_int32))),
-        ("logits", POINTER(c_int8)),
+        *(("n_tokens", c_int32), ("token", POINTER(c_int32)), ("embd", c_void_p)),
+        *(("pos", POINTER(c_int32)), ("n_seq_id", POINTER(c_int32))),
+        *(("seq_id", POINTER(POINTER(c_int32))), ("logits", POINTER(c_int8))),
     ]
 
 

@@ -129,11 +129,8 @@ def read_materials(pair: LoadedPair, task: Task, recipe: HeadRecipe) -> Material
 def describe_data(task: Task, left_out: dict[str, int]) -> dict[str, Any]:
     """Return the data section in the description of a head or a draft."""
     return {
-        "task": task.name,
-        "task_version": task.version,
-        "prompt_format": task.prompt_format,
-        "data": task.provenance(),
-        "left_out": left_out,
+        **{"task": task.name, "task_version": task.version, "prompt_format": task.prompt_format},
+        **{"data": task.provenance(), "left_out": left_out},
     }
 
 

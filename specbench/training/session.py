@@ -199,11 +199,8 @@ def _identity(training: Training) -> dict[str, dict[str, Any]]:
         "models": dict(fingerprints(pair)),
         "place": {"device": target.device.type, "dtype": str(target.dtype)},
         "task": {
-            "name": task.name,
-            "version": task.version,
-            "metric": training.metric.name,
-            "stop": [*task.stop],
-            "tokens of a text": training.tokens,
+            **{"name": task.name, "version": task.version, "metric": training.metric.name},
+            **{"stop": [*task.stop], "tokens of a text": training.tokens},
         },
         "data": _data(task),
         "recipe": training.recipe.model_dump(),

@@ -86,12 +86,9 @@ def _run(source: str, pipes: tuple[int, int], cpu: int, memory: int) -> None:
 def confine(cpu_seconds: int, memory_bytes: int, supervising: bool = False) -> list[str]:
     """Apply all layers that the system supports to this process; return those in force."""
     for kind, value in (
-        (resource.RLIMIT_CPU, cpu_seconds),
-        (resource.RLIMIT_AS, memory_bytes),
-        (resource.RLIMIT_FSIZE, 0),
-        (resource.RLIMIT_NPROC, 0),
-        (resource.RLIMIT_NOFILE, OPEN_FILES),
-        (resource.RLIMIT_CORE, 0),
+        *((resource.RLIMIT_CPU, cpu_seconds), (resource.RLIMIT_AS, memory_bytes)),
+        *((resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_NPROC, 0)),
+        *((resource.RLIMIT_NOFILE, OPEN_FILES), (resource.RLIMIT_CORE, 0)),
     ):
         hard = resource.getrlimit(kind)[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)

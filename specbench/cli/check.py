@@ -17,7 +17,7 @@ from specbench.decoding.drafters.registry import DRAFTERS, parse_drafter
 from specbench.errors import RunError, UsageError, require
 from specbench.experiment.cells import method_variants
 from specbench.experiment.folders import as_json
-from specbench.experiment.planning import build_plan
+from specbench.experiment.planning import Systems, build_plan
 from specbench.experiment.progress import step_status
 from specbench.files import write_atomically
 from specbench.methods.registry import AUTOREGRESSIVE
@@ -105,22 +105,14 @@ def check(
     drafters = [parse_drafter(name, spec.drafters) for name in settings.drafter or DRAFTERS]
     models.require_here(spec, run.engine)
     server = settings.located()
+    variants = method_variants([AUTOREGRESSIVE], {}) if server else methods.variants()
+    systems = Systems(variants, [settings.draft_length], drafters, methods.optional)
+    sizes = {"batch_size": settings.batch_size, "max_new_tokens": MAX_NEW_TOKENS}
     plan = build_plan(
-        spec,
-        data.tasks(),
-        method_variants([AUTOREGRESSIVE], {}) if server else methods.variants(),
-        [settings.draft_length],
-        Settings(
-            seed=run.seed,
-            engine=run.engine,
-            batch_size=settings.batch_size,
-            max_new_tokens=MAX_NEW_TOKENS,
-        ),
+        *(spec, data.tasks(), systems, Settings(seed=run.seed, engine=run.engine, **sizes)),
         loading=models.loading(),
         limit=settings.limit,
         may_execute=True,  # nothing is scored, so no generated code runs
-        optional=methods.optional,
-        drafters=drafters,
     )
     note(*plan.notes)
     note_loading(plan.pair.models)

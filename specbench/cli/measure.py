@@ -20,7 +20,7 @@ from specbench.experiment.cells import STATIC
 from specbench.experiment.execute import execute
 from specbench.experiment.measurements import doubtful_thoughts
 from specbench.experiment.plan import Plan
-from specbench.experiment.progress import forecast, forecast_rows, progress_bar, step_status
+from specbench.experiment.progress import forecast, progress_bar, step_status
 from specbench.experiment.store import Store
 from specbench.experiment.workers import Pool, Worker
 from specbench.files import stored
@@ -287,18 +287,17 @@ def _print_forecast(plan: Plan, options: Measurement) -> None:
     with step_status(not options.no_progress) as show:
         show("reading the prompts")
         expected = forecast(plan, Worker())
-    rows = forecast_rows(plan, expected)
     if options.as_json:
         facts = {"samples": len(plan), "engine": expected.engine}
         facts |= {"memory_bytes": expected.memory, "free_bytes": expected.free}
-        output.print_json({**facts, "download_bytes": expected.download, "cells": rows})
+        output.print_json({**facts, "download_bytes": expected.download, "cells": expected.rows})
         return
     fields: list[Field[dict[str, Any]]] = [
         ("method", lambda row: row["method"]),
         ("N", lambda row: str(row["draft_length"] or "")),
         ("samples", lambda row: str(row["samples"])),
     ]
-    for name, rows_of_task in groupby(rows, lambda row: row["task"]):
+    for name, rows_of_task in groupby(expected.rows, lambda row: row["task"]):
         output.print_table(Table.of(rows_of_task, fields, f"{name} on {plan.pair.name}"))
     memory = f"{output.needed_memory(expected.memory, expected.free)}; " if expected.memory else ""
     download = f"{expected.download / 1e9:.1f} GB to download; " if expected.download else ""

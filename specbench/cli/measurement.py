@@ -17,7 +17,7 @@ from specbench.engine.pairs import PairSpec, get_pair, pairs, without_draft
 from specbench.errors import RunError, SpecbenchError, UsageError, require
 from specbench.experiment.cells import Variant, with_baselines
 from specbench.experiment.plan import Plan
-from specbench.experiment.planning import build_plan
+from specbench.experiment.planning import Systems, build_plan
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.runs.configuration import Settings
 from specbench.serving.arm import Arm
@@ -124,20 +124,12 @@ class Measurement(
             if all(drafter.kind.copies for drafter in drafters):
                 spec = without_draft(spec)
         tasks, measured = self.tasks(), with_baselines(chosen) if chosen else []
+        cells = (self.draft_length, drafters, set(optional), a_a, arms, concurrency)
         return build_plan(
-            spec,
-            tasks,
-            measured,
-            self.draft_length,
-            self.part(Settings),
+            *(spec, tasks, Systems(measured, *cells), self.part(Settings)),
             loading=self.loading(),
             limit=self.limit,
             may_execute=self.allowed(spec),
-            optional=set(optional),
-            drafters=drafters,
-            a_a=a_a,
-            arms=arms,
-            concurrency=concurrency,
         )
 
 

@@ -66,18 +66,10 @@ def decode(
 def decode_all(
     pair: LoadedPair, rule: Rule | None, requests: Sequence[Request], options: DecodeOptions
 ) -> Iterator[tuple[int, records.Generation]]:
-    """Decode texts in batches.
+    """Decode texts in batches; yield index and generation of each request as soon as it ends.
 
-    The parameters of ``rule`` are bound; None decodes autoregressively.
-
-    Yields:
-        The index and the generation of each request as soon as it ends. Time spent by the consumer
-        is not counted.
-
-    Raises:
-        RunError: A prompt and its output do not fit the models' context, or a number of a round is
-            not finite or out of range.
-        UsageError: The rule raised an error.
+    The parameters of ``rule`` are bound; None decodes autoregressively. Time spent by the consumer
+    is not counted.
     """
     rule = rule if options.draft_length else None
     with torch.inference_mode():
@@ -264,11 +256,7 @@ class Batch:
     def _append(
         self, text: ActiveText, report: records.RoundReport, laws: Sequence[Sequence[float]]
     ) -> records.StopReason | None:
-        """Append a round's tokens up to the end of the output; return why it ended, if it did.
-
-        Raises:
-            RunError: A number of the round is not finite or out of range.
-        """
+        """Append a round's tokens up to the end of the output; return why it ended, if it did."""
         if (fault := report.fault()) is not None:
             name = function_name(self._rule) if self._rule else "the target alone"
             raise RunError(f"{name}: {fault}, in round {len(text.rounds) + 1}")

@@ -71,9 +71,6 @@ def speculative_step(
 
     The parameters of ``rule`` are bound; it is None for N = 0. ``control`` decides how many of the
     N tokens are drafted; None drafts all of them. ``law`` adds the new tokens' ``laws``.
-
-    Raises:
-        UsageError: The rule raised an error or wrote to its inputs, or its verdict is misshapen.
     """
     rows, draws = state.uniforms.shape
     assert state.last.shape == (rows, 2) and state.length.shape == state.active.shape == (rows,)

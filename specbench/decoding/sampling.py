@@ -58,7 +58,11 @@ class Sampling(config.SamplingOptions):
             scaled = torch.full_like(scaled, -torch.inf).scatter(-1, top.indices, top.values)
         processed = softmax(scaled)
         if self.top_p is not None and self.top_p < 1:
-            processed = _nucleus(processed, self.top_p)
+            # The most likely tokens up to and including the one that reaches this mass.
+            ordered, tokens = processed.sort(-1, descending=True)
+            ordered = torch.where(ordered.cumsum(-1) - ordered < self.top_p, ordered, 0.0)
+            nucleus = torch.zeros_like(processed).scatter(-1, tokens, ordered)
+            processed = nucleus / nucleus.sum(-1, keepdim=True)
         if self.min_p is not None:
             least = self.min_p * processed.amax(-1, keepdim=True)
             processed = torch.where(processed >= least, processed, 0.0)
@@ -93,15 +97,6 @@ def without_kernels() -> Iterator[None]:
 @cache
 def _kernels() -> Any:
     return import_module("specbench.engine.vocabulary_kernels") if find_spec("triton") else None
-
-
-def _nucleus(distribution: Tensor, mass: float) -> Tensor:
-    """Keep the most likely tokens up to and including the one that reaches ``mass``."""
-    ordered, tokens = distribution.sort(-1, descending=True)
-    before = ordered.cumsum(-1) - ordered
-    ordered = torch.where(before < mass, ordered, 0.0)
-    nucleus = torch.zeros_like(distribution).scatter(-1, tokens, ordered)
-    return nucleus / nucleus.sum(-1, keepdim=True)
 
 
 def draw(distribution: Tensor, uniform: Tensor) -> Tensor:

@@ -24,8 +24,6 @@ GROUPED = "grouped_sdpa"
 MOST_TOKENS = 32
 # Options other than a scale that the mask already covers or that have no effect.
 PLAIN = frozenset({"scaling", "is_causal", "position_ids", "sliding_window", "use_cache"})
-
-
 Rotary = Mapping[str, tuple[Tensor, Tensor]]  # cosines and sines by kind of layer
 
 
@@ -46,13 +44,10 @@ def visible(at: Tensor, kv_length: int, window: int | None) -> Tensor:
 
 
 def group_heads(model: PreTrainedModel) -> int:
-    """Switch a model to grouped attention for calls with a grouped mask.
+    """Switch a model to grouped attention under a grouped mask; return query heads per key head.
 
-    The model's own forward pass makes no such mask and stays unchanged. A model is left unchanged
-    if every query head has its own key head, or if it was loaded with another attention.
-
-    Returns:
-        Query heads per key head; 1 if the model is left unchanged.
+    The model's own forward pass makes no such mask and stays unchanged. A model is left unchanged,
+    with 1, if every query head has its own key head, or if it was loaded with another attention.
     """
     config = model.config.get_text_config()
     heads: int = getattr(config, "num_attention_heads", 1)
@@ -63,11 +58,7 @@ def group_heads(model: PreTrainedModel) -> int:
 
 
 def grouped_mask(mask: Tensor, groups: int) -> Tensor:
-    """Repeat a mask ``[B, 1, k, kv_length]`` for the query heads of a key head.
-
-    Returns:
-        Mask ``[B, 1, groups * k, kv_length]``.
-    """
+    """Return a mask ``[B, 1, k, kv_length]`` for groups: ``[B, 1, groups * k, kv_length]``."""
     return mask.repeat(1, 1, groups, 1)
 
 
@@ -83,10 +74,7 @@ def grouped_attention(
 
     Queries are ``[B, heads, k, width]``, keys and values ``[B, key heads, kv_length, width]``. The
     call is passed on if the mask is not from ``grouped_mask``, or if options other than ``PLAIN``
-    are set, such as dropout, a soft cap or sinks.
-
-    Returns:
-        Output ``[B, k, heads, width]``, and None for the attention weights.
+    are set, such as dropout, a soft cap or sinks. The output is ``[B, k, heads, width]``.
     """
     rows, heads, k, width = query.shape
     groups = heads // key.shape[1]

@@ -116,11 +116,7 @@ class SlotCache(Cache):
             excess -= self.prompts.pop(next(iter(self.prompts))).size
 
     def restore(self, prompt: Tensor, row: int) -> float:
-        """Copy the stored states of a prompt into a row.
-
-        Returns:
-            How many seconds reading the prompt took; 0 if its states are not stored.
-        """
+        """Copy stored states into a row; return the seconds of reading the prompt, 0 without."""
         tokens = tuple(prompt.tolist())
         if (states := self.prompts.pop(tokens, None)) is None:
             return 0.0

@@ -27,11 +27,7 @@ def has_gpu_driver() -> bool:
 
 
 def require_device(name: str) -> None:
-    """Refuse a device that PyTorch cannot have here; one that passes may still not exist.
-
-    Raises:
-        UsageError: It is not ``auto``, ``cpu``, ``cuda`` or ``cuda:N``, or no GPU has a driver.
-    """
+    """Refuse a device that PyTorch cannot have here; one that passes may still not exist."""
     kind = name.partition(":")[0]
     if kind not in (AUTO, CPU, CUDA) or (kind == CUDA and not has_gpu_driver()):
         raise UsageError(f"no device {name} here: use --device cpu or auto")
@@ -46,11 +42,7 @@ def require_engine(name: str, device: str, spread: bool = False, gguf: bool = Fa
 
 
 def choose_engine(name: str, device: str, spread: bool = False, gguf: bool = False) -> str:
-    """Return the engine for a device, for layers spread over several devices, or for GGUF files.
-
-    Raises:
-        UsageError: The engine does not work there.
-    """
+    """Return the engine for a device, for layers spread over several devices, or for GGUF files."""
     if gguf and name in (AUTO, LLAMACPP):
         return LLAMACPP
     if gguf or name == LLAMACPP:

@@ -35,9 +35,15 @@ def compile_rounds(function: Callable[..., Any]) -> Callable[..., Any]:
             folders = [Path(torch.__file__).parent / name for name in COMPILER]
             compiles = any(file.match("torch/_dynamo/convert_frame.py") for file in files)
             inside = any(files[-1].is_relative_to(folder) for folder in folders)
-            if isinstance(error, TorchDynamoException) or compiles or inside:
-                raise CaptureError(f"a round cannot be compiled ({_reason(error)})") from error
-            raise
+            if not (isinstance(error, TorchDynamoException) or compiles or inside):
+                raise
+            # The first line of the message, with the innermost line of code that it names.
+            lines = str(error).strip().splitlines()
+            lines = [line for line in lines if not line.endswith("raised:")]
+            reason = [*lines, type(error).__name__][0].rstrip(". ")
+            if places := re.findall(r'File "(.+?)", line (\d+)', str(error)):
+                reason = f"{Path(places[-1][0]).name}, line {places[-1][1]}: {reason}"
+            raise CaptureError(f"a round cannot be compiled ({reason})") from error
         fields = getattr(result, "_fields", None)
         if fields is not None and len(fields) != len(result):  # 2.11 does so with copied drafts
             raise CaptureError(f"PyTorch {torch.__version__} loses results of a compiled round")
@@ -55,11 +61,3 @@ def require_compiler() -> None:
             f"--engine {COMPILE} needs a C++ compiler: install g++ or clang, name "
             f"one in CXX, or choose --engine {EAGER}"
         ) from error
-
-
-def _reason(error: Exception) -> str:
-    """Return the first line of a compiler's message, with the innermost line of code it names."""
-    lines = (line for line in str(error).strip().splitlines() if not line.endswith("raised:"))
-    first = next(lines, type(error).__name__).rstrip(". ")
-    places = re.findall(r'File "(.+?)", line (\d+)', str(error))
-    return f"{Path(places[-1][0]).name}, line {places[-1][1]}: {first}" if places else first

@@ -20,11 +20,7 @@ Timestamp = float | torch.cuda.Event
 
 
 def choose_device(name: str) -> torch.device:
-    """Return the device of that name; ``auto`` is the first GPU, else the CPU.
-
-    Raises:
-        UsageError: The device does not exist or is not supported.
-    """
+    """Return the device of that name; ``auto`` is the first GPU, else the CPU."""
     require_device(name)
     if name == AUTO:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -74,11 +70,7 @@ def now(device: torch.device) -> float:
 
 
 def require_working(device: torch.device) -> None:
-    """Check after an error that a GPU still works; an illegal access makes every later call fail.
-
-    Raises:
-        EngineError: It does not.
-    """
+    """Check after an error that a GPU still works, since an illegal access may break all calls."""
     if device.type != "cuda":
         return
     try:

@@ -60,16 +60,25 @@ class Engine:
         if self.name in PLAIN:
             return function
         if function not in self._made:
-            self._made[function] = self._make(function)
+            compiled: Callable[..., Any] | None = None
+            if self.name == COMPILE:
+                from specbench.engine.compiled import compile_rounds
+
+                compiled = compile_rounds(function)
+
+            def made(*args: Any) -> Any:
+                try:
+                    return compiled(*args) if compiled else self._graphs.run(function, args)
+                except CaptureError as error:
+                    self.give_up(str(error), error)
+                    return function(*args)
+
+            self._made[function] = made
         prepared: F = self._made[function]
         return prepared
 
     def give_up(self, reason: str, cause: Exception | None = None) -> None:
-        """Switch to eager execution with a warning.
-
-        Raises:
-            EngineError: The user wants this engine and no other.
-        """
+        """Switch to eager execution with a warning, unless the user wants no other engine."""
         if self._fall_back is None:
             raise EngineError(
                 f"{reason}: choose --engine {EAGER}, or auto, which then continues with it"
@@ -81,19 +90,3 @@ class Engine:
     def place(self, values: T) -> T:
         """Return a named tuple with its tensors in memory that all functions can read."""
         return self._graphs.place(values) if self.name == GRAPH else values
-
-    def _make(self, function: F) -> Callable[..., Any]:
-        compiled = None
-        if self.name == COMPILE:
-            from specbench.engine.compiled import compile_rounds
-
-            compiled = compile_rounds(function)
-
-        def made(*args: Any) -> Any:
-            try:
-                return compiled(*args) if compiled else self._graphs.run(function, args)
-            except CaptureError as error:
-                self.give_up(str(error), error)
-                return function(*args)
-
-        return made

@@ -108,19 +108,15 @@ def fused_layers(model: PreTrainedModel, kinds: Sequence[str]) -> FusedLayers | 
         or {(w.device.type, w.dtype.itemsize) for w in base.parameters()} != {("cuda", 2)}
         or len({w.device for part in (base, output) for w in part.parameters()}) > 1
         or {type(part) for part in (*parts, output)} != {nn.Linear}
-        or any(part.bias is not None for part in (*_unbiased(base), output))
+        or output.bias is not None
+        or any(
+            getattr(part, "bias", None) is not None
+            for layer in base.layers
+            for part in (layer.self_attn.o_proj, *layer.mlp.children())
+        )
     ):
         return None
     return FusedLayers(model)
-
-
-def _unbiased(base: Any) -> list[nn.Linear]:
-    return [
-        part
-        for layer in base.layers
-        for part in (layer.self_attn.o_proj, *layer.mlp.children())
-        if isinstance(part, nn.Linear)
-    ]
 
 
 _JOINED: WeakKeyDictionary[nn.Module, list[Layer]] = WeakKeyDictionary()

@@ -74,11 +74,7 @@ def once_per_file(read: Callable[[Path], T]) -> Callable[[Path], T]:
 
 @once_per_file
 def read_gguf(path: Path) -> GgufFile:
-    """Return what a file holds beside its weights.
-
-    Raises:
-        UsageError: There is no such file, or it is no complete GGUF file of a language model.
-    """
+    """Return what a file holds beside its weights."""
     try:
         with path.open("rb", buffering=BUFFER) as file:
             return _parsed(file, path.stat().st_size)
@@ -129,11 +125,7 @@ def _parsed(file: BinaryIO, size: int) -> GgufFile:
 
 
 def gguf_config(path: Path) -> PreTrainedConfig:
-    """Return the sizes of a model by Transformers' names.
-
-    Raises:
-        UsageError: The file does not describe a language model.
-    """
+    """Return the sizes of a model by Transformers' names."""
     file = read_gguf(path)
     heads = file.value("attention.head_count", 0)
     values = {

@@ -27,9 +27,7 @@ PROBES = (
     "na\u00efve caf\u00e9, \u00dcber \u2014 \u201cquoted\u201d \u2026",
     "\u65e5\u672c\u8a9e and \u0440\u0443\u0441\u0441\u043a\u0438\u0439, \u0639\u0631\u0628\u064a",
     "emoji \U0001f642\U0001f680, HelloWorld, camelCase, XMLHttpRequest",
-    " ",
-    "\n",
-    "a",
+    *(" ", "\n", "a"),
 )
 
 
@@ -43,11 +41,7 @@ class ModelFacts(NamedTuple):
 
 @gguf.once_per_file
 def model_facts(path: Path) -> ModelFacts:
-    """Return what llama.cpp says of a file.
-
-    Raises:
-        UsageError: llama.cpp cannot read the file.
-    """
+    """Return what llama.cpp says of a file."""
     with _without_weights(path) as (loaded, model):
         vocabulary = loaded.llama_model_get_vocab(model)
         tokens = range(loaded.llama_vocab_n_tokens(vocabulary))
@@ -62,9 +56,6 @@ def tokenize(path: Path, texts: Iterable[str]) -> list[list[int]]:
     """Return the tokens of texts by a GGUF file's tokenizer, without a start token.
 
     The file may lack tensors.
-
-    Raises:
-        UsageError: llama.cpp does not know this kind of tokenizer.
     """
     with _without_weights(path) as (loaded, model):
         vocabulary, tokens = loaded.llama_model_get_vocab(model), []

@@ -121,9 +121,6 @@ class Graphs:
         """Run a function; its outputs are valid until it runs again.
 
         It never waits for the device and may be called again with equal arguments.
-
-        Raises:
-            CaptureError: The function cannot be captured.
         """
         leaves = list(_leaves(args))
         self._drop_replaced()
@@ -172,7 +169,12 @@ class Graphs:
         slots = [self._slot(leaf) for leaf in leaves]
         pairs = zip(slots, leaves, strict=True)
         filled = iter([leaf if slot is None else slot for slot, leaf in pairs])
-        bound = [_rebuilt(value, filled) for value in args]
+        bound = [
+            type(value)(*(next(filled) for _ in value))
+            if isinstance(value, tuple)
+            else next(filled)
+            for value in args
+        ]
         outputs, replay = self._record(lambda: function(*bound))
         self._outputs.update(map(id, _leaves([outputs])))
         return Recording(slots, outputs, replay)
@@ -199,9 +201,3 @@ def _leaves(values: Sequence[Any]) -> Iterator[Any]:
             yield from value
         else:
             yield value
-
-
-def _rebuilt(value: Any, leaves: Iterator[Any]) -> Any:
-    if isinstance(value, tuple):
-        return type(value)(*(next(leaves) for _ in value))
-    return next(leaves)

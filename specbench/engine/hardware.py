@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -11,7 +11,7 @@ import torch
 from specbench.engine import limits
 from specbench.engine.device import now
 
-MEMINFO = Path("/proc/meminfo")
+MEMINFO, AVAILABLE = Path("/proc/meminfo"), "MemAvailable"
 MOST_COPIED = 2 * 2**30  # bytes of a buffer; larger buffers reach no higher bandwidth
 FREE_SHARE = 8  # a buffer takes at most 1/8 of the free memory
 WINDOWS, WINDOW_SECONDS = 5, 0.1
@@ -45,7 +45,10 @@ def available_memory(device: torch.device, spread: bool = False) -> int | None:
     ``spread`` counts all GPUs, since a device map may use them all.
     """
     if device.type != "cuda":
-        free = (*_system_memory(), limits.free_memory())
+        free = [limits.free_memory()]
+        with suppress(OSError, ValueError, IndexError):
+            lines = MEMINFO.read_text().splitlines()
+            free += [int(line.split()[1]) * 1024 for line in lines if line.startswith(AVAILABLE)]
         return min((size for size in free if size is not None), default=None)
     if spread:
         return sum(map(_gpu_memory, range(torch.cuda.device_count())))
@@ -63,11 +66,3 @@ def _gpu_memory(device: torch.device | int) -> int:
     """Free bytes of a GPU, including those reserved but unused by this process."""
     idle = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     return torch.cuda.mem_get_info(device)[0] + idle
-
-
-def _system_memory() -> Iterator[int]:
-    try:
-        lines = MEMINFO.read_text().splitlines()
-        yield next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
-    except (OSError, ValueError, IndexError, StopIteration):
-        return

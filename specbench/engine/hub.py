@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -43,11 +42,7 @@ def source(spec: PairSpec, role: str, loading: Loading) -> tuple[str, dict[str, 
 
 
 def gguf_path(spec: PairSpec, role: str, loading: Loading) -> Path:
-    """Return where a GGUF file lies; one of the hub is downloaded first, with all its shards.
-
-    Raises:
-        UsageError: There is no such file, or it cannot be downloaded.
-    """
+    """Return where a GGUF file lies; one of the hub is downloaded first, with all its shards."""
     model = spec.models[role]
     require_model(model)
     if (on_hub := hub_file(model)) is None:
@@ -123,11 +118,13 @@ def failure(name: str, error: Exception) -> str:
             "with the models by --models"
         )
     token = "HF_TOKEN to a token of that account" if get_token() else "HF_TOKEN"
-    causes = list(_causes(error))
-    if any(isinstance(cause, GatedRepoError) for cause in causes) or "gated repo" in str(error):
-        return f"{name} is gated: accept the licence on the model's page and set {token}"
-    if any(isinstance(cause, RepositoryNotFoundError) for cause in causes):
-        return f"{name} does not exist on the hub or is private: check the name, or set {token}"
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, GatedRepoError) or "gated repo" in str(error):
+            return f"{name} is gated: accept the licence on the model's page and set {token}"
+        if isinstance(cause, RepositoryNotFoundError):
+            return f"{name} does not exist on the hub or is private: check the name, or set {token}"
+        cause = cause.__cause__ or cause.__context__
     return (
         f"cannot load {name} from the hub ({reason}): check the network and the revision, or give "
         "a folder with the models by --models"
@@ -137,9 +134,3 @@ def failure(name: str, error: Exception) -> str:
 def _revision(spec: PairSpec, role: str) -> str | None:
     revision: str | None = getattr(spec, f"{role}_revision")
     return revision
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__

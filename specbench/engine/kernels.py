@@ -199,11 +199,7 @@ def first_states(tokens: Tensor, table: Tensor, gain: Tensor) -> States:
 
 
 def normed_product(
-    states: States,
-    epsilon: float,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    gated: bool = False,
+    states: States, epsilon: float, weight: Tensor, bias: Tensor | None = None, gated: bool = False
 ) -> Tensor:
     """Return ``norm(states) @ weight.T + bias``, ``[M, N]``.
 
@@ -368,16 +364,9 @@ def attend(qkv: Tensor, at: Tensor, keys: Tensor, values: Tensor, how: Attention
     """Rotate queries and keys, move keys and values to the cache, and attend to it.
 
     The keys of a text are split among programs, since one would not reach the memory's bandwidth.
-
-    Args:
-        qkv: ``[B * k, (heads + 2 key heads) * width]``, before norm and rotation.
-        at: Slots ``[B, k]``, ascending in each row; all slots before the first are in use.
-        keys: Of the cache, ``[B, key heads, capacity, width]``.
-        values: As ``keys``.
-        how: Angles, norms and scale.
-
-    Returns:
-        The mixed values ``[B * k, heads * width]``.
+    ``qkv`` is ``[B * k, (heads + 2 key heads) * width]``, before norm and rotation, the result
+    ``[B * k, heads * width]``. The slots ``at`` ``[B, k]`` ascend in each row, and all before the
+    first are in use. Keys and values of the cache are ``[B, key heads, capacity, width]``.
     """
     texts, key_heads, capacity, width = keys.shape
     heads = qkv.shape[1] // width - 2 * key_heads

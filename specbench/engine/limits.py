@@ -45,25 +45,20 @@ def busy_share(seconds: float = 0.25) -> float:
 
 def cpu_quota() -> float | None:
     """Return how many cores' time the process may use; None without a quota."""
-    return min(_quotas(), default=None)
-
-
-def free_memory() -> int | None:
-    """Return the least limit on memory, less what cannot be reclaimed, in bytes; None without."""
-    return min(_free(), default=None)
-
-
-def _quotas() -> Iterator[float]:
+    quotas = []
     for folder in _folders("cpu"):
         if pair := _read(folder, "cpu.max"):
             quota, _, period = pair.partition(" ")
         else:
             quota, period = (_read(folder, f"cpu.cfs_{name}_us") for name in ("quota", "period"))
         if quota.isdigit() and period.isdigit():  # neither "max" nor -1
-            yield int(quota) / int(period)
+            quotas.append(int(quota) / int(period))
+    return min(quotas, default=None)
 
 
-def _free() -> Iterator[int]:
+def free_memory() -> int | None:
+    """Return the least limit on memory, less what cannot be reclaimed, in bytes; None without."""
+    free = []
     for folder in _folders("memory"):
         for limit, usage, idle in (
             ("memory.max", "memory.current", "inactive_file"),
@@ -72,7 +67,8 @@ def _free() -> Iterator[int]:
             most, used = _read(folder, limit), _read(folder, usage)
             stat = dict(line.split() for line in _read(folder, "memory.stat").splitlines())
             if most.isdigit() and used.isdigit() and idle in stat:
-                yield int(most) - int(used) + int(stat[idle])
+                free.append(int(most) - int(used) + int(stat[idle]))
+    return min(free, default=None)
 
 
 def _folders(controller: str) -> Iterator[Path]:

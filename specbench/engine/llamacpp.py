@@ -36,13 +36,7 @@ FINGERPRINT_BYTES = 1 << 20  # from the end of a file, where weights are
 
 
 class LlamaCppModel:
-    """A model in a GGUF file; see ``Model`` for the methods.
-
-    All outputs are float32 on the CPU.
-
-    Raises:
-        UsageError: The library is missing or another build, or it cannot read the file.
-    """
+    """A model in a GGUF file; see ``Model`` for the methods. All outputs are float32 on the CPU."""
 
     device = torch.device("cpu")
     dtype = torch.float32

@@ -35,11 +35,8 @@ class ModelParams(Structure):
     """The parameters of a model that are set or checked here."""
 
     _fields_ = [
-        ("devices", c_void_p),
-        ("buffer_types", c_void_p),
-        ("n_gpu_layers", c_int32),
-        ("kinds", c_int32 * 4),
-        ("pointers", c_void_p * 4),
+        *(("devices", c_void_p), ("buffer_types", c_void_p), ("n_gpu_layers", c_int32)),
+        *(("kinds", c_int32 * 4), ("pointers", c_void_p * 4)),
         *((name, c_bool) for name in ("vocab_only", "check_tensors", "use_extra_bufts")),
         ("spare", c_byte * SPARE),
     ]
@@ -52,9 +49,7 @@ class ContextParams(Structure):
         *((name, c_int32) for name in ("n_ctx", "n_batch", "n_ubatch", "n_seq_max")),
         ("others", c_int32 * 3),
         *((name, c_int32) for name in ("n_threads", "n_threads_batch")),
-        ("kinds", c_int32 * 4),
-        ("flash_attn_type", c_int32),
-        ("rope", c_int32 * 8),
+        *(("kinds", c_int32 * 4), ("flash_attn_type", c_int32), ("rope", c_int32 * 8)),
         ("callback", c_void_p * 2),
         *((name, c_int32) for name in ("type_k", "type_v")),
         ("spare", c_byte * SPARE),
@@ -65,13 +60,9 @@ class TokenBatch(Structure):
     """Tokens of one call."""
 
     _fields_ = [
-        ("n_tokens", c_int32),
-        ("token", POINTER(c_int32)),
-        ("embd", c_void_p),
-        ("pos", POINTER(c_int32)),
-        ("n_seq_id", POINTER(c_int32)),
-        ("seq_id", POINTER(POINTER(c_int32))),
-        ("logits", POINTER(c_int8)),
+        *(("n_tokens", c_int32), ("token", POINTER(c_int32)), ("embd", c_void_p)),
+        *(("pos", POINTER(c_int32)), ("n_seq_id", POINTER(c_int32))),
+        *(("seq_id", POINTER(POINTER(c_int32))), ("logits", POINTER(c_int8))),
     ]
 
 
@@ -109,11 +100,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
 
 
 def load_file(path: Path, vocab_only: bool = False) -> Any:
-    """Load a model, or its metadata and vocabulary only; return the library's pointer.
-
-    Raises:
-        UsageError: llama.cpp cannot read the file.
-    """
+    """Load a model, or its metadata and vocabulary only; return the library's pointer."""
     params = library().llama_model_default_params()
     params.vocab_only = vocab_only
     _messages.clear()
@@ -129,11 +116,7 @@ def load_file(path: Path, vocab_only: bool = False) -> Any:
 
 @cache
 def library() -> Any:
-    """Load llama.cpp.
-
-    Raises:
-        UsageError: It is not installed, or another build.
-    """
+    """Load llama.cpp."""
     try:
         installed = distribution(PACKAGE)
     except PackageNotFoundError:
@@ -160,13 +143,11 @@ def library() -> Any:
 _messages: list[str] = []
 
 
-def _keep_error(level: int, text: bytes, _: object) -> None:
+@_Log  # the library keeps a pointer to it
+def _note(level: int, text: bytes, _: object) -> None:
     """Keep the library's errors instead of printing its messages."""
     if level == ERROR:
         _messages.append(text.decode(errors="replace").strip())
-
-
-_note = _Log(_keep_error)  # the library keeps a pointer to it
 
 
 def last_error() -> str:

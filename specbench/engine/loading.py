@@ -35,8 +35,6 @@ ONE_THREAD_WIDTH = 512
 PROMPTS_SHARE = 8  # the free memory by what the states of a model's prompts may take of it
 # PyTorch's implementations of attention; it chooses one of the enabled ones per call.
 BACKENDS = ("flash", "mem_efficient", "math", "cudnn")
-
-
 log = logging.getLogger(__name__)
 
 
@@ -53,11 +51,7 @@ class Reader(NamedTuple):
 
 
 def load_reader(spec: PairSpec, loading: Loading) -> Reader:
-    """Load tokenizers and configurations of a pair without its weights.
-
-    Raises:
-        UsageError: A model is not available, or the tokenizers differ.
-    """
+    """Load tokenizers and configurations of a pair without its weights."""
     # Small files first, so that a missing model is reported before large downloads.
     configs = [load_config(spec, role, loading) for role in spec.models]
     tokenizers = [load_tokenizer(spec, role, loading) for role in spec.models]
@@ -76,11 +70,7 @@ def load_reader(spec: PairSpec, loading: Loading) -> Reader:
 
 
 def load_pair(spec: PairSpec, loading: Loading | None = None) -> LoadedPair:
-    """Load the models of a pair; by default as the pair and the device suggest.
-
-    Raises:
-        UsageError: A model is not available, the device does not exist or the tokenizers differ.
-    """
+    """Load the models of a pair; by default as the pair and the device suggest."""
     loading = loading or Loading()
     torch_device = choose_device(loading.device)
     if torch_device.type == "cuda":
@@ -129,20 +119,15 @@ def load_pair(spec: PairSpec, loading: Loading | None = None) -> LoadedPair:
             pack(model)
         set_threads(loading, target.hidden_size)
         keep_freed_memory()
-    for runner in runners:
-        runner.prompt_bytes = prompt_bytes(torch_device)
+    free = available_memory(torch_device)
+    for runner in runners if free is not None else ():
+        runner.prompt_bytes = min(MOST_PROMPT_BYTES, free // PROMPTS_SHARE)
     facts |= {
         "load_format": loading.load_format,
         "quantization": loading.quantization,
         "device_map": loading.device_map,
     }
     return pair(target, draft, facts=facts)
-
-
-def prompt_bytes(device: torch.device) -> int:
-    """Return how many bytes of prompts' states a model stores: a small part of the free memory."""
-    free = available_memory(device)
-    return MOST_PROMPT_BYTES if free is None else min(MOST_PROMPT_BYTES, free // PROMPTS_SHARE)
 
 
 def _load_gguf(

@@ -30,9 +30,7 @@ class Lockstep(Protocol):
     def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Run the next k tokens of every row ``[B, k]``.
 
-        Returns:
-            Next-token logits ``[B, V]``, float32, and the final hidden states ``[B, hidden]``, both
-            after the last token.
+        Return next-token logits ``[B, V]``, float32, and hidden states ``[B, hidden]`` after them.
         """
 
     def select(self, rows: Tensor) -> None:
@@ -42,21 +40,13 @@ class Lockstep(Protocol):
 def lockstep(
     pair: LoadedPair, prompts: Sequence[Sequence[int]], new_tokens: int, texts: int
 ) -> list[Lockstep]:
-    """Return batches of prompts, of target and draft, that become up to ``texts`` by ``select``.
-
-    Raises:
-        RunError: The tokens exceed a model's context.
-    """
+    """Return batches of prompts, of target and draft, that become up to ``texts`` by ``select``."""
     begin: Callable[..., Lockstep] = pair.library.lockstep or LockstepBatch
     return [begin(model, prompts, new_tokens, texts) for model in (pair.target, pair.draft)]
 
 
 class LockstepBatch:
-    """A runner and a cache for B prompts and up to ``new_tokens`` after each; ``select`` grows it.
-
-    Raises:
-        RunError: The tokens exceed the model's context.
-    """
+    """A runner and a cache for B prompts and ``new_tokens`` after each; ``select`` grows it."""
 
     def __init__(
         self, runner: Runner, prompts: Sequence[Sequence[int]], new_tokens: int, texts: int = 0

@@ -41,15 +41,9 @@ def model_need(
     bits: float | None = None,
     weights: float | None = None,
 ) -> Need:
-    """Return the memory for texts that are decoded together.
+    """Return the memory for ``rows`` texts of ``tokens`` tokens that are decoded together.
 
-    Args:
-        config: The model's.
-        dtype: Of weights and cache.
-        tokens: Of the longest prompt, its text and the drafts behind it.
-        rows: Texts at once.
-        bits: Size of a quantised weight; None without quantisation.
-        weights: Size of all weights in bytes; None to count them.
+    ``bits`` is the size of a quantised weight, ``weights`` of all in bytes, None to count them.
     """
     return Need(
         weights=_weights(config, dtype, bits) if weights is None else weights,
@@ -93,11 +87,7 @@ def check_memory(
     rows: int = 1,
     purpose: str = "to decode",
 ) -> float:
-    """Compare weights and caches with the free memory before loading; return their bytes.
-
-    Raises:
-        UsageError: The pair does not fit, or a model's configuration is not available.
-    """
+    """Compare weights and caches with the free memory before loading; return their bytes."""
     needs = decoding_needs(spec, loading, prompt_tokens, new_tokens, draft_length, rows)
     device = choose_device(loading.device)
     free = available_memory(device, spread=loading.device_map is not None)

@@ -53,9 +53,6 @@ class Model(Protocol):
 
         The last token remains for the first round, like the newest token between two rounds.
         Returns the states after ``layers``, ``[T - 1, len(layers) * hidden]``, if there are any.
-
-        Raises:
-            RunError: The prompt has a token that the model does not know.
         """
 
     def read(
@@ -63,11 +60,9 @@ class Model(Protocol):
     ) -> tuple[Tensor, Tensor]:
         """Read tokens at positions ``at``, both ``[B, k]``.
 
-        The model attends to the first ``kv_length`` slots of its cache, by default to all.
-
-        Returns:
-            Hidden states ``[B, k, hidden]`` and next-token logits ``[B, k, V]``; with ``last``
-            those of the last token only, ``[B, 1, ...]``.
+        The model attends to the first ``kv_length`` slots of its cache, by default to all. Return
+        hidden states ``[B, k, hidden]`` and next-token logits ``[B, k, V]``; with ``last`` those of
+        the last token only, ``[B, 1, ...]``.
         """
 
     def plain(self, tokens: Tensor, last: int, hidden: bool) -> tuple[Tensor, Tensor]:
@@ -135,11 +130,7 @@ class LoadedPair:
 
     @property
     def runners(self) -> tuple[Runner, Runner]:
-        """Both models as PyTorch models.
-
-        Raises:
-            UsageError: They are run by another library.
-        """
+        """Both models as PyTorch models."""
         if self.library.has_runners:
             return cast(Runner, self.target), cast(Runner, self.draft)
         raise UsageError(

@@ -239,13 +239,7 @@ def hub_file(model: str) -> tuple[str, str] | None:
 
 
 def in_folder(pair: PairSpec, folder: Path) -> PairSpec:
-    """Return a pair with the models of the hub taken from a folder, under their names there.
-
-    Capital letters do not matter.
-
-    Raises:
-        UsageError: The folder lacks one of them.
-    """
+    """Return a pair with the hub's models taken from a folder, under their names in any case."""
     require(folder.is_dir(), f"no folder {folder}: give --models a folder with models")
     entries = {path.name.lower(): path for path in sorted(folder.iterdir())}
     places: dict[str, Any] = {}
@@ -277,11 +271,7 @@ def shard_names(name: str) -> list[str]:
 
 
 def shards(path: Path) -> list[Path]:
-    """Return all files of a model, of which ``path`` is the only or the first one.
-
-    Raises:
-        UsageError: One of them is missing, or ``path`` is not the first.
-    """
+    """Return all files of a model, of which ``path`` is the only or the first one."""
     require_model(str(path))
     files = [path.with_name(name) for name in shard_names(path.name)]
     missing = [file.name for file in files if not file.is_file()]

@@ -46,10 +46,6 @@ def encode(
     the tokenizer's template, if there is one; ``plain`` takes the texts as they are, with an empty
     line between them. If a prompt exceeds ``limit`` tokens, the end of its ``passage`` is cut.
     ``thinking`` enables thinking in Qwen3's template; others ignore it.
-
-    Raises:
-        UsageError: The prompt is empty or exceeds the limit without its passage, or the template
-            does not take the messages.
     """
     chat = prompt_format == CHAT and tokenizer.chat_template is not None
     bos = tokenizer.bos_token_id
@@ -103,9 +99,9 @@ def encode(
     fitting, excess = 0, len(passage)
     while excess - fitting > 1:
         middle = (fitting + excess) // 2
-        tried = tokens(before + passage[:middle] + after)
-        if len(tried) <= limit:
-            fitting, ids = middle, tried
+        shorter = tokens(before + passage[:middle] + after)
+        if len(shorter) <= limit:
+            fitting, ids = middle, shorter
         else:
             excess = middle
     if not ids:

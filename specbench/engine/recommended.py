@@ -33,11 +33,7 @@ def that_change(recommended: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def sampling_of(recommended: Mapping[str, Any], model: str) -> dict[str, Any]:
-    """Return the values that ``--sampling model`` takes.
-
-    Raises:
-        UsageError: There is none, or a value is not allowed.
-    """
+    """Return the values that ``--sampling model`` takes."""
     values = {name: recommended[name] for name in TAKEN if name in recommended}
     if not values:
         raise UsageError(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from specbench.engine.fused import FusedLayers
     from specbench.engine.vocabulary import DraftTokens
 
-# States of prompts that a model stores, see ``loading.prompt_bytes``.
+# States of prompts that a model stores, or less if little memory is free.
 MOST_PROMPT_BYTES = 2**30
 # Largest relative error between a runner and the model's own forward pass: in float32, and for
 # quantised weights, which cannot be computed in float32.
@@ -155,13 +155,8 @@ class Runner:
         """Run ``tokens`` at positions ``at``, both ``[B, k]``; their slots are overwritten.
 
         If ``kv_length`` is given, all positions are below it, and the tokens of a single row end
-        there. None attends to the whole cache, which keeps the shapes constant.
-
-        Returns:
-            Hidden states after the final norm ``[B, k, hidden]``.
-
-        Raises:
-            IndexError: A position is beyond the cache.
+        there. None attends to the whole cache, which keeps the shapes constant. Return hidden
+        states after the final norm ``[B, k, hidden]``.
         """
         if self.cache is None or (kv_length is not None and kv_length > self.cache.capacity):
             raise IndexError(f"position {kv_length} is beyond the cache: reserve more")
@@ -305,11 +300,7 @@ class Runner:
 
 @torch.no_grad()
 def _require_same_logits(runner: Runner) -> None:
-    """Compare a runner with the model's own forward pass on a few tokens, and drop its cache.
-
-    Raises:
-        UsageError: Running the layers does not reproduce the forward pass.
-    """
+    """Compare a runner with the model's own forward pass on a few tokens, and drop its cache."""
     from specbench.engine.precision import in_float32
 
     quantised = getattr(runner.model, "is_quantized", False)

@@ -56,7 +56,13 @@ def load_config(spec: PairSpec, role: str, loading: Loading) -> PretrainedConfig
     if loading.dummy and role in spec.architecture:
         return _described_config(spec, role)
     if is_gguf(spec, role):
-        return _gguf_config(gguf_path(spec, role, loading))
+        from specbench.engine.gguf_tokenizer import model_facts
+
+        path = gguf_path(spec, role, loading)
+        architecture = read_gguf(shards(path)[0]).metadata["general.architecture"]
+        if model_facts(path).has_state:
+            raise UsageError(_without_rollback(path, architecture))
+        return gguf_config(path)
     name, options = source(spec, role, loading)
     return decoder_config(name, **options)
 
@@ -154,11 +160,7 @@ def load_model(
     device: torch.device,
     dtype: torch.dtype,
 ) -> PreTrainedModel:
-    """Return the target or the draft in evaluation mode, on ``device`` or by a device map.
-
-    Raises:
-        UsageError: The model is not available, or weights or a required package are missing.
-    """
+    """Return the target or the draft in evaluation mode, on ``device`` or by a device map."""
     if loading.dummy:
         with torch.random.fork_rng(), device:  # the same weights every time
             torch.manual_seed(ROLES.index(role))
@@ -187,12 +189,7 @@ def load_model(
 
 
 def load_weights(name: str, config: PretrainedConfig, **options: Any) -> PreTrainedModel:
-    """Return a model with its weights, in evaluation mode.
-
-    Raises:
-        UsageError: The model is not available, some of its weights are missing, or it has none for
-            some in the file.
-    """
+    """Return a model with its weights, in evaluation mode."""
     if config.get_text_config() is config:
         options["key_mapping"] = TEXT_WEIGHTS
     with _errors_only():
@@ -218,11 +215,7 @@ def load_weights(name: str, config: PretrainedConfig, **options: Any) -> PreTrai
 
 
 def build_model(config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
-    """Return a model with untrained weights on the default device.
-
-    Raises:
-        UsageError: The values of the configuration contradict each other.
-    """
+    """Return a model with untrained weights on the default device."""
     try:
         model: Any = AutoModelForCausalLM.from_config(
             config, dtype=dtype, attn_implementation=ATTENTION
@@ -262,15 +255,6 @@ def _errors_only() -> Iterator[None]:
 def is_gguf(spec: PairSpec, role: str) -> bool:
     """Return whether a model is a GGUF file."""
     return spec.models[role].endswith(GGUF)
-
-
-def _gguf_config(path: Path) -> PretrainedConfig:
-    from specbench.engine.gguf_tokenizer import model_facts
-
-    architecture = read_gguf(shards(path)[0]).metadata["general.architecture"]
-    if model_facts(path).has_state:
-        raise UsageError(_without_rollback(path, architecture))
-    return gguf_config(path)
 
 
 def _require_rollback(name: str, config: PretrainedConfig) -> None:

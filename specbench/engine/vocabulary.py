@@ -47,27 +47,15 @@ def vocabulary_size(tokenizer: PreTrainedTokenizerBase, rows: int) -> int:
 def draft_tokens(
     target: PreTrainedTokenizerBase, draft: PreTrainedTokenizerBase, size: int, rows: int
 ) -> DraftTokens | None:
-    """Compare the vocabularies of two models token by token.
+    """Return which of the target's ``size`` tokens the draft has; None if it has all.
 
-    Args:
-        target: The target's tokenizer.
-        draft: The draft's tokenizer.
-        size: V, the number of the target's tokens.
-        rows: Rows of the draft's weights.
-
-    Returns:
-        Which of the target's tokens the draft has; None if it has all.
-
-    Raises:
-        UsageError: An id means two tokens, and not only as an added token, such as an end of turn
-            in the place of a reserved token; the message names the first.
+    ``rows`` are those of the draft's weights. An id that means two tokens is refused, but not an
+    added one, such as an end of turn in the place of a reserved token.
     """
     of_target = {index: token for token, index in target.get_vocab().items() if index < size}
     of_draft = {index: token for token, index in draft.get_vocab().items() if index < rows}
-    added = {
-        *(token.content for token in target.added_tokens_decoder.values()),
-        *(token.content for token in draft.added_tokens_decoder.values()),
-    }
+    decoders = (target.added_tokens_decoder, draft.added_tokens_decoder)
+    added = {token.content for decoder in decoders for token in decoder.values()}
     different = [
         index
         for index in sorted(of_target.keys() & of_draft.keys())

@@ -47,11 +47,7 @@ log = logging.getLogger(__name__)
 
 
 def check_weights(spec: PairSpec, role: str, config: PretrainedConfig) -> None:
-    """Refuse a folder with incomplete weights, or those of another model, by their headers.
-
-    Raises:
-        UsageError: A file is missing, cut, or does not fit the configuration.
-    """
+    """Refuse a folder with incomplete weights, or those of another model, by their headers."""
     folder = Path(spec.models[role])
     if not folder.is_dir():
         return
@@ -103,9 +99,6 @@ def require_place(name: str, model: PreTrainedModel, unexpected: Collection[str]
 
     These are scales, biases, adapters and further layers. Weights of other parts, such as a vision
     tower, are not needed; a part that is not known is noted.
-
-    Raises:
-        UsageError: There are such weights.
     """
     config: Any = model.config
     if getattr(config, "quantization_config", None) is not None:
@@ -144,11 +137,7 @@ def _examples(keys: list[str]) -> str:
 def require_quantiser(
     name: str, config: PretrainedConfig, device: torch.device, dtype: torch.dtype
 ) -> None:
-    """Refuse a quantised model that cannot be loaded here, with the reason; others pass.
-
-    Raises:
-        UsageError: A package is not installed, or Transformers refuses the device or the method.
-    """
+    """Refuse a quantised model that cannot be loaded here, with the reason; others pass."""
     if (settings := getattr(config, "quantization_config", None)) is None:
         return
     values: dict[str, Any] = settings if isinstance(settings, dict) else settings.to_dict()

@@ -57,17 +57,8 @@ log = logging.getLogger(__name__)
 class ArmRunner:
     """Has servers decode the samples of a plan.
 
-    Args:
-        plan: The plan.
-        client: Sends the requests.
-        prompts: The prompts as token ids; None if all arms get texts or messages.
-
-    Attributes:
-        models: What the servers tell of themselves, by arm.
-        engine: That of the methods that are measured beside the servers, if there are any.
-
-    Raises:
-        UsageError: A server does not answer as OpenAI's API does.
+    ``prompts`` are as token ids, None if all arms get texts or messages. ``models`` is what the
+    servers tell of themselves, by arm.
     """
 
     def __init__(self, plan: Plan, client: Client, prompts: EncodedPrompts | None = None) -> None:
@@ -75,11 +66,11 @@ class ArmRunner:
         self._servers = {arm.name: server.Server(arm.url, client, arm.model) for arm in plan.arms}
         self._arms = {arm.name: arm for arm in plan.arms}
         self._dialects = {name: server.Dialect() for name in self._arms}
-        self.engine = ""
+        self.engine = ""  # of the methods that are measured beside the servers, if any
         self._remarks: dict[str, set[str]] = defaultdict(set)  # that were made, by arm
         self._failed: Counter[str] = Counter()  # requests in a row, by arm
         self.models = {arm.name: self._servers[arm.name].describe(arm.alias) for arm in plan.arms}
-        first, *others = ((name, facts["model"]) for name, facts in self.models.items())
+        first, *others = ((name, described["model"]) for name, described in self.models.items())
         for name, model in others:
             if not server.is_alias(first[1], model):
                 log.warning(f"{name} runs {model}, and {first[0]} {first[1]}: arms of other models")
@@ -95,11 +86,7 @@ class ArmRunner:
                 self._counting.add(arm.name)
 
     def run(self, steps: Sequence[Step]) -> Iterator[measurements.SampleResult]:
-        """Decode a block of one arm; see ``SampleRunner.run``.
-
-        Raises:
-            RunError: The server has stopped answering.
-        """
+        """Decode a block of one arm; see ``SampleRunner.run``."""
         return measurements.by_turns(steps, self._run)
 
     def opening_facts(self) -> dict[str, Any]:
@@ -107,23 +94,19 @@ class ArmRunner:
         servers = {
             name: {
                 "url": self._arms[name].url,
-                **facts,
+                **described,
                 **self._dialects[name].described,
                 **({"headers": [*self._client.headers]} if self._client.headers else {}),
             }
-            for name, facts in self.models.items()
+            for name, described in self.models.items()
         }
         return {**describe_environment(), "servers": servers}
 
     def _try(self, arm: Arm) -> Answer:
-        """Send a short request, which also warms up, and learn which options the server takes.
-
-        Raises:
-            UsageError: The server refuses it with any options.
-        """
+        """Send a short request, which also warms up, and learn which options the server takes."""
         body = self._body(self._first_step(arm), [], WARM_UP_TOKENS)
         self._dialects[arm.name], streamed = server.learn_dialect(
-            body, lambda tried: self._stream(arm, [tried], 1)[0], {*self._filters, *arm.body}
+            body, lambda request: self._stream(arm, [request], 1)[0], {*self._filters, *arm.body}
         )
         if refused := self._dialects[arm.name].refused:
             unset = self._unset(arm)
@@ -246,19 +229,15 @@ class ArmRunner:
     def _answer(
         self, arm: Arm, streamed: Streamed, limit: int = MOST_ROUNDS, stop: Sequence[str] = ()
     ) -> Answer:
-        """Return the answer in a stream, of at most ``limit`` tokens.
-
-        Raises:
-            UsageError: There is none, or another model's.
-        """
+        """Return the answer in a stream, of at most ``limit`` tokens."""
         if streamed.error:
             raise UsageError(streamed.error)
         tokenizer = None if self._prompts is None else self._prompts.tokenizer
         chat = arm.prompts == CHAT
         answer = read_answer(streamed, chat, limit=limit, tokenizer=tokenizer, stop=stop)
-        facts = self.models[arm.name]
-        name, model = quoted(answer.model or "", server.LONGEST_NAME), facts["model"]
-        if name in ("", model, arm.alias, *facts.get("aliases", ())):
+        described = self.models[arm.name]
+        name, model = quoted(answer.model or "", server.LONGEST_NAME), described["model"]
+        if name in ("", model, arm.alias, *described.get("aliases", ())):
             return answer
         if not server.is_alias(model, name):
             raise UsageError(
@@ -268,12 +247,6 @@ class ArmRunner:
         self._remark(arm, f"it answers as {name}, a form of the name {model}")
         return answer
 
-    def _model_of(self, arm: Arm, answer: Answer) -> str:
-        """Return the name of the model that answered: an earlier arm's, if it is the same."""
-        name = quoted(answer.model or self.models[arm.name]["model"], server.LONGEST_NAME)
-        names = [facts["model"] for facts in self.models.values()]
-        return next((earlier for earlier in names if server.is_alias(earlier, name)), name)
-
     def _remark(self, arm: Arm, text: str) -> None:
         """Print a remark on an arm once."""
         if text not in self._remarks[arm.name]:
@@ -281,11 +254,7 @@ class ArmRunner:
             log.warning(f"{arm.name}: {text}")
 
     def _with_rounds(self, arm: Arm, body: Mapping[str, Any], answer: Answer) -> Answer:
-        """Return an answer with the rounds that specbench's plugin tells, if the server has it.
-
-        Raises:
-            UsageError: It tells something else.
-        """
+        """Return an answer with the rounds that specbench's plugin tells, if the server has it."""
         if not (key := body.get(ARGUMENTS, {}).get(ROUNDS)) or not answer.output_tokens:
             return answer
         if not (rounds := self._client.get(f"{self._servers[arm.name].base}/{ROUNDS}/{key}")):
@@ -315,8 +284,9 @@ class ArmRunner:
     ) -> SampleRecord:
         """Return the record of an answer."""
         arm, text = self._arms[step.cell.method], answer.text
-        seconds = sum(share)
-        tokens = answer.output_tokens
+        seconds, tokens = sum(share), answer.output_tokens
+        name = quoted(answer.model or self.models[arm.name]["model"], server.LONGEST_NAME)
+        names = [described["model"] for described in self.models.values()]
         record = self._plan.identify(step, self.engine).filled(
             **dict.fromkeys(_EMPTY),
             **_acceptance_columns(answer.acceptance),
@@ -324,7 +294,7 @@ class ArmRunner:
             cached_tokens=answer.cached_tokens,
             output_tokens=tokens,
             tokens_per_second=tokens / seconds if tokens and seconds else None,
-            repetition=measurements.repetition(answer.token_ids or measurements.pieces_of(text)),
+            repetition=measurements.repetition(answer.token_ids or text),
             prefill_seconds=share[0],
             decode_seconds=share[1],
             latency_seconds=streamed.seconds,
@@ -333,7 +303,8 @@ class ArmRunner:
             retries=streamed.retries,
             refused=int(answer.refused),
             content=answer.content,
-            server_model=self._model_of(arm, answer),
+            # An earlier arm's, if it is the same.
+            server_model=next((other for other in names if server.is_alias(other, name)), name),
             delivered_bytes=answer.delivered_bytes,
             contradictions="; ".join(answer.contradictions) or None,
             options_refused=", ".join(self._unset(arm)) or None,

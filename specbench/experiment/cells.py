@@ -75,11 +75,7 @@ class Cell:
         return cls(parameters=tuple(values.items()), **fields)
 
     def resolved(self, pair: PairSpec, task: str) -> Self:
-        """Return a recorded cell with checked parameters, and its head searched by name.
-
-        Raises:
-            UsageError: The method, a parameter or the head is unknown, or a server decoded.
-        """
+        """Return a recorded cell with checked parameters, and its head searched by name."""
         require(not self.server, f"{self.method} is a server, which is not here to decode again")
         values = self.values
         head = values.pop("head", None)
@@ -137,9 +133,6 @@ def method_variants(names: Iterable[str], parameters: Mapping[str, Any]) -> list
     """Return each method with every combination of its parameter values.
 
     ``parameters`` maps a name to a value or a list of values, or to None if the user gave none.
-
-    Raises:
-        UsageError: A method is unknown, a value is out of range, or no method has the parameter.
     """
     methods = list({values.name: values for values in map(get_method, names)}.values())
     require_distinct([method.name for method in methods], METHODS, METHODS, "method")

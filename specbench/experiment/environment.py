@@ -5,7 +5,6 @@ Values that cannot be determined are recorded as "unknown"; a run never fails be
 
 from __future__ import annotations
 
-import csv
 import os
 import platform
 import re
@@ -29,8 +28,6 @@ PACKAGES = (
 )
 # Variables that affect speed or results but are not on the command line.
 VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "HF_HUB_OFFLINE")
-# Names in the records and the corresponding names of nvidia-smi.
-_PROCESS = {"pid": "pid", "memory_mib": "used_memory"}
 
 
 def describe_environment() -> dict[str, Any]:
@@ -85,8 +82,21 @@ def git_state(folder: Path) -> dict[str, Any]:
 
 
 def other_processes() -> list[dict[str, Any]]:
-    """Return the other processes that use a GPU."""
-    return [row for row in _query("--query-compute-apps", _PROCESS) if row["pid"] != os.getpid()]
+    """Return the other processes that use a GPU, with its memory if the driver tells."""
+    command = [
+        "nvidia-smi",
+        "--query-compute-apps=pid,used_memory",
+        "--format=csv,noheader,nounits",
+    ]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    if visible and all(part.isdigit() or part.startswith("GPU-") for part in visible.split(",")):
+        command.append(f"--id={visible}")  # only the GPUs of this process
+    rows = re.findall(r"^(\d+), *(\d*)", _output(*command) or "", re.MULTILINE)
+    return [
+        {"pid": int(pid), "memory_mib": int(memory) if memory else None}
+        for pid, memory in rows
+        if int(pid) != os.getpid()
+    ]
 
 
 def _torch_state() -> Mapping[str, Any]:
@@ -127,27 +137,3 @@ def _output(*command: str) -> str | None:
         ).strip()
     except (OSError, subprocess.SubprocessError):
         return None
-
-
-def _query(query: str, fields: dict[str, str]) -> list[dict[str, Any]]:
-    command = [
-        "nvidia-smi",
-        f"{query}={','.join(fields.values())}",
-        "--format=csv,noheader,nounits",
-    ]
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    if visible and all(part.isdigit() or part.startswith("GPU-") for part in visible.split(",")):
-        command.append(f"--id={visible}")  # only the GPUs of this process
-    rows = csv.reader((_output(*command) or "").splitlines(), skipinitialspace=True)
-    return [
-        dict(zip(fields, map(_value, row), strict=True)) for row in rows if len(row) == len(fields)
-    ]
-
-
-def _value(text: str) -> Any:
-    """Parse a value as a number if possible; None if the driver does not report it."""
-    try:
-        number = float(text)
-    except ValueError:
-        return None if text.startswith("[") or text == "N/A" else text
-    return int(number) if number == int(number) else number

@@ -25,6 +25,7 @@ from specbench.runs.configuration import differences_of
 from specbench.runs.labels import method_label
 from specbench.runs.model import ERROR
 from specbench.runs.records import latest_records, write_examples
+from specbench.runs.run import ENVIRONMENT
 
 MOST_TRIES = 3  # attempts at a task during which workers die
 
@@ -44,13 +45,8 @@ def execute(
 ) -> None:
     """Decode all pending steps of a plan, and record each as soon as it is decoded.
 
-    ``stop`` is called after each sample, and while no result is available. Without a ``pool``,
-    this process decodes.
-
-    Raises:
-        SpecbenchError: The pair or a head cannot be loaded, workers have different models or die
-            before they are ready, or the disk cannot be written.
-        KeyboardInterrupt: The run was stopped.
+    ``stop`` is called after each sample, and while no result is available: a run that it stops
+    raises ``KeyboardInterrupt``. Without a ``pool``, this process decodes.
     """
     pool, display = pool or Pool(), display or Display(len(plan))
     execution = _Execution(plan, store, pool, display, stop)
@@ -98,11 +94,7 @@ class _Execution:
             self._display.doing("loading the models" if of_pair else "asking the servers")
 
     def proceed(self) -> None:
-        """Wait briefly for results, record them, and give work to idle workers.
-
-        Raises:
-            KeyboardInterrupt: The run was stopped.
-        """
+        """Wait briefly for results, record them, and give work to idle workers."""
         references = self._pool.wait(self._requests)
         if not references:
             self._check_stop()
@@ -268,7 +260,7 @@ class _Execution:
 
     def _write_environment(self, **closing: Any) -> None:
         complete = self._store.resumed == len(self._plan) and not self._decodes
-        if complete and self._store.has_environment:
+        if complete and (self._store.folder / ENVIRONMENT).is_file():
             return  # which is that of the samples
         shared: dict[str, Any] = {"command": command_line()}
         if self._pool.separate:

@@ -41,11 +41,7 @@ def new_folder(label: str) -> Path:
 
 
 def choose_folder(output: Path | None, label: str) -> Path:
-    """Return the folder to write: the user's, or ``results/<time>-<label>``.
-
-    Raises:
-        UsageError: It is a file or a non-empty folder.
-    """
+    """Return the folder to write: the user's, or ``results/<time>-<label>``."""
     folder = output or new_folder(label)
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
         raise UsageError(f"{folder} is not an empty folder: choose another one with --output")
@@ -91,9 +87,6 @@ def require_same_run(folder: Path, config: Mapping[str, Any]) -> None:
 
     The plan may have more examples, cells and tasks than the run; everything else must be equal.
     If only the configuration is lost, the store compares the plan with the samples.
-
-    Raises:
-        UsageError: The folder contains something else.
     """
     run = run_in(folder)
     if run is None:
@@ -119,30 +112,21 @@ def require_same_run(folder: Path, config: Mapping[str, Any]) -> None:
 
 
 def run_in(folder: Path) -> Run | None:
-    """Return the run in a folder; None if it is empty, or has samples without a configuration.
-
-    Raises:
-        UsageError: The folder contains something else.
-    """
+    """Return the run in a folder; None if it is empty, or has samples without a configuration."""
     run = read_run(folder, required=False)
-    if not run.config.model_fields_set and _lacks_only_config(folder):
-        return None
+    if not run.config.model_fields_set:
+        names = {path.name for path in folder.iterdir() if not path.name.endswith(PARTIAL)}
+        # A run that was killed at its start leaves a lock, and files without samples.
+        leftovers = not names or (LOCK in names and names <= {LOCK, CONFIG, ENVIRONMENT, EXAMPLES})
+        if RECORDS in names:
+            leftovers = next(read_records(folder / RECORDS, damaged=[]), None) is not None
+        if leftovers:
+            return None
     if not run.progress:
         raise UsageError(
             f"{folder} is not empty and contains no run: choose another folder with --output"
         )
     return run
-
-
-def _lacks_only_config(folder: Path) -> bool:
-    """Return whether a folder contains samples of a run, or nothing that anybody would miss.
-
-    A run that was killed at its start leaves a lock, and files without samples.
-    """
-    names = {path.name for path in folder.iterdir() if not path.name.endswith(PARTIAL)}
-    if RECORDS in names:
-        return next(read_records(folder / RECORDS, damaged=[]), None) is not None
-    return not names or (LOCK in names and names <= {LOCK, CONFIG, ENVIRONMENT, EXAMPLES})
 
 
 def _stated(difference: Difference) -> str:

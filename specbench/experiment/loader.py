@@ -32,11 +32,7 @@ class Loader:
     _loaded: tuple[tuple[PairSpec, dict[str, Any]], LoadedPair] | None = None
 
     def load(self, plan: Plan) -> LoadedPair:
-        """Check a plan's pair, and load it with its engine.
-
-        Raises:
-            UsageError: See ``prepare``, or the pair cannot be loaded.
-        """
+        """Check a plan's pair, and load it with its engine."""
         if self._loaded and self._loaded[0] == _as_read(plan.pair, plan.loading):
             pair = self._loaded[1]
             EncodedPrompts(plan, pair).require_decodable()
@@ -57,12 +53,7 @@ class Loader:
         return self._loaded[1]
 
     def prepare(self, plan: Plan) -> Engine:
-        """Check without weights that a plan can be executed; return the engine.
-
-        Raises:
-            UsageError: The pair does not fit in memory or has two vocabularies, no example can be
-                decoded, or the engine does not work on this device.
-        """
+        """Check without weights that a plan can be executed; return the engine."""
         engine = self._engine(plan)
         self.check_memory(plan.pair, plan.loading, *largest(plan))
         EncodedPrompts(plan, self.load_reader(plan.pair, plan.loading)).require_decodable()

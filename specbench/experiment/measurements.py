@@ -94,12 +94,8 @@ def score_text(
     """Return the fields of a sample's record that come from scoring its text.
 
     The first metric is the quality. Metrics that execute generated code need ``may_execute``.
-    Thoughts before an answer are not scored.
-
-    Returns:
-        ``quality``; ``scores`` by metric (None if the example lacks the reference, the metric
-        failed, or code may not be executed); ``status``, which is ``unscored`` with an ``error`` if
-        a metric failed; and the terms of BLEU if it was measured.
+    Thoughts before an answer are not scored. A score is None if the example lacks the reference,
+    the metric failed, which makes the status ``unscored``, or code may not be executed.
     """
     scores: dict[str, float | None] = dict.fromkeys(map(short_name, metrics))
     fields: dict[str, Any] = {}
@@ -153,19 +149,15 @@ def doubtful_thoughts(records: Iterable[SampleRecord]) -> list[str]:
     ]
 
 
-def pieces_of(text: str) -> list[str]:
-    """Return parts of a text that stand for its tokens: words of up to 8 letters, and signs.
-
-    A letter of a script without spaces between words is a part of its own.
-    """
-    return _PIECE.findall(text)
-
-
-def repetition(token_ids: Sequence[int] | Sequence[str]) -> float | None:
+def repetition(tokens: Sequence[int] | str) -> float | None:
     """Return the share of 4-grams that repeat an earlier one, None below 4 tokens.
+
+    Words of up to 8 letters and signs stand for the tokens of a text; a letter of a script without
+    spaces between words is a part of its own.
 
     Source: seq-rep-4 of Welleck et al. 2020, arXiv:1908.04319.
     """
+    token_ids = _PIECE.findall(tokens) if isinstance(tokens, str) else tokens
     grams = list(zip(*(token_ids[start:] for start in range(4)), strict=False))
     return 1 - len(set(grams)) / len(grams) if grams else None
 
@@ -197,11 +189,7 @@ def by_turns(
 
 
 def earlier_answers(step: Step, answers: Answers) -> list[str]:
-    """Return the answers to the turns before a step.
-
-    Raises:
-        RunError: One of them could not be decoded.
-    """
+    """Return the answers to the turns before a step."""
     texts = [text for text in answers[step.place] if text is not None]
     if len(texts) < len(answers[step.place]):
         raise RunError("an earlier turn of the conversation could not be decoded")

@@ -70,14 +70,10 @@ class TaskPlan:
     def describe(self) -> dict[str, Any]:
         """Return the task's plan in plain values, for ``config.json``."""
         return {
-            "name": self.task.name,
-            "version": self.task.version,
-            "metrics": list(self.task.metrics),
-            "prompt_format": self.task.prompt_format,
-            "data": self.task.provenance(),
-            "stop": list(self.task.stop),
-            "max_new_tokens": self.max_new_tokens,
-            "examples": len(self.examples),
+            **{"name": self.task.name, "version": self.task.version},
+            **{"metrics": list(self.task.metrics), "prompt_format": self.task.prompt_format},
+            **{"data": self.task.provenance(), "stop": list(self.task.stop)},
+            **{"max_new_tokens": self.max_new_tokens, "examples": len(self.examples)},
             **({"batch_size": self.batch_size} if self.batch_size else {}),
             "cells": [cell.describe() for cell in self.cells],
         }

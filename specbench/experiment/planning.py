@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from specbench.decoding.drafters.registry import MODEL, DrafterSpec
 from specbench.decoding.heads.kinds import LINEAR
@@ -25,33 +26,34 @@ from specbench.tasks.prompts import PromptList
 from specbench.tasks.task import Task
 
 
+class Systems(NamedTuple):
+    """What a run measures: each variant that drafts with each draft length and drafter."""
+
+    variants: Sequence[Variant]
+    draft_lengths: Sequence[int]
+    drafters: Sequence[DrafterSpec] = (MODEL,)
+    # Methods that are skipped, with a note, where the pair has no head or a drafter does not suit.
+    optional: Collection[str] = ()
+    a_a: bool = False  # time ``sd`` twice
+    arms: Sequence[Arm] = ()  # servers that decode beside the variants
+    concurrency: Sequence[int] = (1,)  # requests in flight, each with each arm
+
+
 def build_plan(
     pair: PairSpec,
     tasks: Sequence[Task],
-    variants: Sequence[Variant],
-    draft_lengths: Sequence[int],
+    systems: Systems,
     settings: Settings,
     *,
     loading: Loading = Loading(),  # noqa: B008 (frozen)
     limit: int | None = None,
     may_execute: bool = False,
-    optional: Collection[str] = (),
-    drafters: Sequence[DrafterSpec] = (MODEL,),
-    a_a: bool = False,
-    arms: Sequence[Arm] = (),
-    concurrency: Sequence[int] = (1,),
 ) -> Plan:
     """Plan a run: find the heads, choose the examples and validate the options.
 
-    Each variant that drafts is measured with each draft length and drafter. Without ``limit``, a
-    task uses ``DEFAULT_LIMIT`` examples and a prompt file all of its prompts. Optional methods are
-    skipped, with a note, on tasks for which the pair has no head, and with unsuitable drafters.
-    ``a_a`` times ``sd`` twice. ``arms`` are servers that decode beside the variants, each with
-    each number of requests in flight (``concurrency``).
-
-    Raises:
-        UsageError: A head is missing, or there is nothing to run.
+    Without ``limit``, a task uses ``DEFAULT_LIMIT`` examples and a prompt file all of its prompts.
     """
+    variants, draft_lengths, drafters, optional, a_a, arms, concurrency = systems
     for name, number in Counter(task.name for task in tasks).items():
         require(number == 1, f"two tasks are named {name}: change the `name` of one")
     suited = {method: _suited(method, drafters, optional) for method, _ in variants}
@@ -112,17 +114,11 @@ def build_plan(
 def _suited(
     method: str, drafters: Sequence[DrafterSpec], optional: Collection[str]
 ) -> Sequence[DrafterSpec]:
-    """Return the drafters that a method can judge; none for an optional method that needs others.
-
-    Raises:
-        UsageError: A method that is not optional needs another drafter.
-    """
+    """Return the drafters that a method can judge; none if it is optional and needs others."""
     definition = get_method(method)
     if definition.rule is None:
         return (MODEL,)
-    if not (
-        definition.control or any(parameter.name == "head" for parameter in definition.parameters)
-    ):
+    if not (definition.control or definition.takes("head")):
         return drafters
     fitting = [
         drafter
@@ -152,11 +148,7 @@ def _left_out(
 
 
 def require_own_columns(metrics: Iterable[str]) -> None:
-    """Check that metrics of the user's own do not share a column of ``samples.csv``.
-
-    Raises:
-        UsageError: One has the name of another metric or of a column.
-    """
+    """Check that metrics of the user's own do not share a column of ``samples.csv``."""
     columns = {*schema("samples", "measured")}
     require_distinct(metrics, METRICS, columns, "column of the samples")
 

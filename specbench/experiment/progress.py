@@ -1,7 +1,4 @@
-"""What commands show on stderr while they work, and what a plan costs before they do.
-
-A forecast has the memory and the download of a plan.
-"""
+"""What commands show on stderr while they work, and what a plan costs before they do."""
 
 from __future__ import annotations
 
@@ -15,12 +12,11 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich import progress
-from rich.console import Console
-from rich.text import Text
+from rich.console import Console, RenderableType
 
 from specbench.config import LLAMACPP
 from specbench.errors import printable
-from specbench.experiment.plan import Plan, Step, engine_name
+from specbench.experiment.plan import Plan, engine_name
 from specbench.runs.labels import method_label, method_labels
 from specbench.runs.model import OK
 
@@ -71,18 +67,17 @@ class Lines:
 LINES = Lines()
 
 
-class _TimeLeft(progress.TimeRemainingColumn):
-    """The remaining time of the whole run; blank for workers."""
+class _If(progress.ProgressColumn):
+    """A column that is blank for some rows."""
 
-    def render(self, task: progress.Task) -> Text:
-        return Text() if task.fields["worker"] else super().render(task)
+    def __init__(
+        self, applies: Callable[[progress.Task], bool], column: progress.ProgressColumn
+    ) -> None:
+        super().__init__()
+        self.applies, self.column, self.max_refresh = applies, column, column.max_refresh
 
-
-class _Counted(progress.MofNCompleteColumn):
-    """How much is done of how much; blank for steps that are not counted."""
-
-    def render(self, task: progress.Task) -> Text:
-        return Text() if task.total is None else super().render(task)
+    def render(self, task: progress.Task) -> RenderableType:
+        return self.column.render(task) if self.applies(task) else ""
 
 
 class Display:
@@ -91,31 +86,33 @@ class Display:
     def __init__(
         self, total: int, bars: progress.Progress | None = None, name: str = "samples"
     ) -> None:
-        self._total, self._bars, self._name = total, bars or progress.Progress(disable=True), name
-        self._sums: dict[tuple[str, str], dict[str, float]] = defaultdict(
-            lambda: dict.fromkeys(_SUMMED, 0.0)
-        )
+        self._bars = bars or progress.Progress(disable=True)
+        self._fields: dict[str, Any] = {"total": total, "figures": "", "name": name}
+        self._sums: dict[Any, dict[str, float]] = defaultdict(lambda: dict.fromkeys(_SUMMED, 0.0))
         self._failed = 0
         self._workers: dict[int, progress.TaskID] = {}
         self._at: dict[str, progress.TaskID] = {}  # the worker on each device
-        self._whole = self._add("", "", worker=False)
+        self._whole = self._bars.add_task("", left="", worker=False, **self._fields)
 
     def resumed(self, samples: int = 0) -> None:
         """Begin to count, with samples of earlier sessions, which say nothing of the pace."""
         done = int(self._bars.tasks[self._whole].completed) + samples
-        self._bars.reset(self._whole, completed=done, total=self._total)
+        self._bars.reset(self._whole, completed=done, total=self._fields["total"])
         self._bars.update(self._whole, first=done)
 
     def __call__(self, *records: Mapping[str, Any]) -> None:
-        """Count finished samples."""
+        """Count finished samples; show acceptance and speed of their cell so far."""
         for record in records:
             task, label = record["task"], method_label(record)
-            sums = self._sums[task, label]
+            sums, figures = self._sums[task, label], []
             for name in _SUMMED:
                 sums[name] += record.get(name) or 0
             self._failed += record.get("status", OK) != OK
-            figures = [*_figures(sums), f"{self._failed} failed" if self._failed else ""]
-            text = ", ".join(filter(None, figures))
+            if sums["proposed"]:
+                figures.append(f"acceptance {100 * sums['accepted'] / sums['proposed']:.0f} %")
+            if seconds := sums["prefill_seconds"] + sums["decode_seconds"]:
+                figures.append(f"{sums['output_tokens'] / seconds:.0f} tokens/s")
+            text = ", ".join(figures + [f"{self._failed} failed"] * bool(self._failed))
             self._bars.update(self._whole, advance=1, description=label, left=task, figures=text)
             if (worker := self._at.get(record.get("device", ""))) is not None:
                 self._bars.update(worker, advance=1, figures=f"{task}, {label}")
@@ -127,25 +124,18 @@ class Display:
     def worker(self, number: int, state: str, device: str = "") -> None:
         """Show the state of a worker, and its device once it is known."""
         if number not in self._workers:
-            self._workers[number] = self._add(f"worker {number}", device, worker=True)
+            fields = {"left": f"worker {number}", "worker": True, **self._fields}
+            self._workers[number] = self._bars.add_task("", **fields)
         bar = self._workers[number]
-        self._bars.update(bar, figures=state)
-        if device:
-            self._at[device] = bar
-            self._bars.update(bar, description=device)
-
-    def _add(self, left: str, description: str, *, worker: bool) -> progress.TaskID:
-        fields: dict[str, Any] = {"left": left, "figures": "", "worker": worker, "name": self._name}
-        return self._bars.add_task(description, total=self._total, **fields)
+        self._bars.update(bar, figures=state, description=device or None)
+        self._at |= {device: bar} if device else {}
 
 
 class Steps:
     """Shows the step that is called, and counts the calls once their number is known."""
 
     def __init__(self, bars: progress.Progress) -> None:
-        self._bars = bars
-        self._bar = bars.add_task("", total=None)
-        self._next = 0
+        self._bars, self._bar, self._next = bars, bars.add_task("", total=None), 0
 
     def expect(self, total: int, name: str = "texts") -> None:
         """Count the next calls, of so many things of this name."""
@@ -163,18 +153,14 @@ class Steps:
 def progress_bar(
     total: int, shown: bool, console: Console | None = None, name: str = "samples"
 ) -> Iterator[Display]:
-    """Show the progress of samples, or others of this name, within the context.
-
-    Yields:
-        The display; call it with the record of every finished sample.
-    """
+    """Show samples, or others of this name; call the display with each record that is finished."""
     columns = (
         progress.TextColumn("{task.fields[left]}"),
         progress.TextColumn("[bold]{task.description}"),
         progress.BarColumn(bar_width=None),
         progress.MofNCompleteColumn(),
         progress.TextColumn("{task.fields[figures]}"),
-        _TimeLeft(),
+        _If(lambda task: not task.fields["worker"], progress.TimeRemainingColumn()),
     )
     with _bars(shown, console, *columns, transient=True) as bars:
         yield Display(total, bars, name)
@@ -190,12 +176,8 @@ def training_bar(
     ``LINE_AFTER`` seconds or more after the last.
     """
     printed_at = 0.0
-    columns = (
-        progress.TextColumn("{task.description}"),
-        progress.BarColumn(bar_width=None),
-        progress.MofNCompleteColumn(),
-        progress.TimeRemainingColumn(),
-    )
+    counted = (progress.BarColumn(bar_width=None), progress.MofNCompleteColumn())
+    columns = (progress.TextColumn("{task.description}"), *counted, progress.TimeRemainingColumn())
     with _bars(shown, console, *columns, speed_estimate_period=PACE) as bars:
         bar = bars.add_task(title, total=steps, name="steps")
 
@@ -213,9 +195,9 @@ def training_bar(
 @contextmanager
 def step_status(shown: bool, console: Console | None = None) -> Iterator[Steps]:
     """Show the current step of a command within the context, and how much is done."""
-    with _bars(
-        shown, console, progress.TextColumn("{task.description}"), _Counted(), transient=True
-    ) as bars:
+    counted = _If(lambda task: task.total is not None, progress.MofNCompleteColumn())
+    columns = (progress.TextColumn("{task.description}"), counted)
+    with _bars(shown, console, *columns, transient=True) as bars:
         yield Steps(bars)
 
 
@@ -239,38 +221,24 @@ def _line(bars: progress.Progress) -> str:
     whole = bars.tasks[0]
     # What was done before it began to count says nothing of the pace.
     seconds, done = whole.elapsed or 0.0, whole.completed - whole.fields.get("first", 0)
-    title, *further = whole.description.splitlines() or [""]
-    now = ", ".join(filter(None, [whole.fields.get("left"), title, *further]))
+    now = ", ".join(filter(None, [whole.fields.get("left"), *whole.description.splitlines()]))
+    so_far = f"{timedelta(seconds=round(seconds))} so far"
     if whole.total is None:
-        return now and f"{now}, {_clock(seconds)} so far"
-    parts = [f"{whole.completed:.0f} of {whole.total:.0f} {whole.fields['name']}"]
+        return now and f"{now}, {so_far}"
+    parts = [f"{whole.completed:.0f} of {whole.total:.0f} {whole.fields['name']}", so_far]
     if whole.completed >= whole.total:
-        parts.append("finishing")  # a last measurement may take minutes
+        parts[1] = "finishing"  # a last measurement may take minutes
     elif done > 0 and seconds > 0:
-        rate = 60 * done / seconds
-        left = (whole.total - whole.completed) * seconds / done
-        parts += [f"{rate:,.{0 if rate >= 100 else 1}f} a minute", f"{_clock(left)} left"]
-    else:
-        parts.append(f"{_clock(seconds)} so far")
+        rate, left = 60 * done / seconds, (whole.total - whole.completed) * seconds / done
+        parts[1] = f"{rate:,.{0 if rate >= 100 else 1}f} a minute"
+        parts.append(f"{timedelta(seconds=round(left))} left")
     return ", ".join(parts) + (f": {now}" if now else "")
-
-
-def _clock(seconds: float) -> str:
-    return str(timedelta(seconds=round(seconds)))
-
-
-def _figures(sums: Mapping[str, float]) -> Iterator[str]:
-    """Yield acceptance and speed of a cell so far."""
-    if sums["proposed"]:
-        yield f"acceptance {100 * sums['accepted'] / sums['proposed']:.0f} %"
-    if seconds := sums["prefill_seconds"] + sums["decode_seconds"]:
-        yield f"{sums['output_tokens'] / seconds:.0f} tokens/s"
 
 
 class Forecast(NamedTuple):
     """The estimated cost of a plan."""
 
-    steps: list[Step]  # one of each cell on each task
+    rows: list[dict[str, Any]]  # one of each cell of each task
     engine: str
     memory: float  # estimated bytes of both models, their caches and working memory; 0 if unknown
     free: int | None  # free bytes before loading; None if unknown
@@ -281,9 +249,6 @@ def forecast(plan: Plan, worker: Worker) -> Forecast:
     """Check a plan without weights and estimate its memory.
 
     GGUF files that are not on this machine are neither downloaded nor checked.
-
-    Raises:
-        SpecbenchError: The pair does not fit or cannot be loaded.
     """
     from specbench.engine.device import choose_device
     from specbench.engine.hardware import available_memory
@@ -300,28 +265,13 @@ def forecast(plan: Plan, worker: Worker) -> Forecast:
             memory = sum(map(sum, decoding_needs(plan.pair, loading, *largest(of_pair)).values()))
         spread = loading.device_map is not None
         free = available_memory(choose_device(loading.device), spread=spread)
-    steps: dict[tuple[int, int], Step] = {}  # by task and cell
-    for step, *_ in plan.batches():
-        task, *_, cell = step.place
-        steps.setdefault((task, cell), step)
-    of_cells = [step for _, step in sorted(steps.items())]
-    return Forecast(of_cells, engine_name(engine, plan.arms), memory, free, download)
-
-
-def forecast_rows(plan: Plan, expected: Forecast) -> list[dict[str, Any]]:
-    """Return a row for each cell of each task."""
-    rows: list[dict[str, Any]] = []
-    for task in plan.tasks:
-        steps = [step for step in expected.steps if step.plan is task]
-        labels = method_labels([vars(plan.identify(step, expected.engine)) for step in steps])
-        samples = task.samples * plan.settings.repeats
-        rows += [
-            {
-                "task": task.task.name,
-                "method": f"{label} again" if step.cell.timing else label,
-                "draft_length": step.cell.draft_length,
-                "samples": samples,
-            }
-            for step, label in zip(steps, labels, strict=True)
-        ]
-    return rows
+    engine, rows = engine_name(engine, plan.arms), list[dict[str, Any]]()
+    for number, task in enumerate(plan.tasks):
+        steps = [plan.step((number, 0, 0, cell)) for cell in range(len(task.cells))]
+        labels = method_labels([vars(plan.identify(step, engine)) for step in steps])
+        samples = {"samples": task.samples * plan.settings.repeats}
+        for cell, label in zip(task.cells, labels, strict=True):
+            of_cell: dict[str, Any] = {"method": f"{label} again" if cell.timing else label}
+            of_cell |= {"draft_length": cell.draft_length}
+            rows.append({"task": task.task.name, **of_cell, **samples})
+    return Forecast(rows, engine, memory, free, download)

@@ -20,11 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class EncodedPrompts:
-    """The prompts of a plan's examples, each encoded once for all cells.
-
-    Raises:
-        UsageError: The prompt format is chat, but the tokenizer has no chat template.
-    """
+    """The prompts of a plan's examples, each encoded once for all cells."""
 
     def __init__(self, plan: Plan, pair: LoadedPair | Reader) -> None:
         if plan.settings.prompt_format == CHAT and pair.tokenizer.chat_template is None:
@@ -50,12 +46,7 @@ class EncodedPrompts:
         return self._pair.tokenizer
 
     def of(self, task: TaskPlan, example: Example, answers: Sequence[str] = ()) -> Encoded:
-        """Return the tokens of an example's prompt, after ``answers`` to its first turns.
-
-        Raises:
-            UsageError: The prompt is over the limit and cannot be cut.
-            RunError: The prompt and its answer do not fit the models' context.
-        """
+        """Return the tokens of an example's prompt, after ``answers`` to its first turns."""
         encoded = self._encoded[task.task.name][example.id]
         if answers:
             encoded = self._encode(task, example, answers)
@@ -64,11 +55,7 @@ class EncodedPrompts:
         return encoded
 
     def require_decodable(self) -> None:
-        """Warn about every task with examples that cannot be decoded.
-
-        Raises:
-            UsageError: No example of the plan can be decoded.
-        """
+        """Warn about tasks with examples that cannot be decoded; refuse a plan of such alone."""
         warnings, total = [], 0
         for name, encoded in self._encoded.items():
             if errors := [e for e in encoded.values() if isinstance(e, SpecbenchError)]:

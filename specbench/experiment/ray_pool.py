@@ -54,11 +54,7 @@ class RayWorker(Worker):
         return result, warnings
 
     def start(self, plan: Plan) -> dict[str, Any]:
-        """Load a plan's pair, see ``Worker.start``.
-
-        Raises:
-            UsageError: The pair or a head cannot be loaded, or the folder does not exist here.
-        """
+        """Load a plan's pair, see ``Worker.start``."""
         try:
             os.chdir(self._folder)
         except OSError as error:
@@ -100,9 +96,6 @@ class RayPool(Pool):
     Workers keep their loaded pair across plans. Ray restarts a worker that dies, possibly on
     another machine. ``address`` is that of a cluster (``auto`` or ``HOST:PORT``); None starts Ray
     on this machine.
-
-    Raises:
-        UsageError: Ray cannot be reached, or has too few GPUs or cores.
     """
 
     separate = True
@@ -139,9 +132,6 @@ class RayPool(Pool):
         """Call a method of a worker, and start the worker if necessary.
 
         With ``retry``, Ray retries a call during which the worker dies, up to ``MOST_TRIES`` times.
-
-        Returns:
-            A reference to the result, for ``wait`` and ``answer``.
         """
         if number not in self._actors:
             variables = {name: os.environ[name] for name in FORWARDED if name in os.environ}
@@ -156,12 +146,7 @@ class RayPool(Pool):
         return ready
 
     def answer(self, reference: Any) -> Any:
-        """Return the result of a call, and log the worker's warnings.
-
-        Raises:
-            WorkerLostError: The worker died.
-            SpecbenchError: The worker raised an error.
-        """
+        """Return the result of a call, and log the worker's warnings; see ``Pool.answer``."""
         from ray.exceptions import RayError, RayTaskError
 
         try:
@@ -174,7 +159,10 @@ class RayPool(Pool):
             message = mask_tokens(f"{type(error.cause).__name__}: {error.cause}")
             raise RunError(f"a worker failed: {message}") from error
         except RayError as error:
-            raise WorkerLostError(_why(str(error))) from error
+            detail = _DETAIL.search(message := str(error))
+            why = " ".join((detail[1] if detail else message).split())
+            reason = f"its process died, possibly killed or out of memory: {why}"
+            raise WorkerLostError(reason) from error
         for text in warnings:
             log.warning(text)
         return result
@@ -195,13 +183,6 @@ def uses_gpus(resources: dict[str, float], workers: int, loading: Loading) -> bo
             "one: use fewer workers, or a cluster with --ray-address"
         )
     return needs_gpu
-
-
-def _why(message: str) -> str:
-    """Return Ray's reason for the death of a process, in one line."""
-    detail = _DETAIL.search(message)
-    why = " ".join((detail[1] if detail else message).split())
-    return f"its process died, possibly killed or out of memory: {why}"
 
 
 def _require_no_device(loading: Loading) -> None:

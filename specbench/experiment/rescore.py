@@ -63,9 +63,6 @@ def open_run(folder: Path, further: Sequence[str] = ()) -> FinishedRun:
 
     An added metric is skipped on tasks whose examples lack what it needs. A metric of the run that
     is not bundled keeps its scores unless ``further`` names it: no code is loaded for a run.
-
-    Raises:
-        UsageError: The folder is not a run, it has no examples, or a metric is unknown.
     """
     run = read_run(folder)
     metrics = [task.metrics for task in run.tasks.values()]
@@ -115,10 +112,6 @@ def score_run(
     Files are replaced only after all new ones are on disk, so an interruption loses nothing.
     Without ``may_execute``, existing scores of metrics that execute code are kept. ``summarise`` is
     called after the tables of samples are written.
-
-    Raises:
-        UsageError: A line is not a sample of this run, or the run is still being written.
-        SpecbenchError: The folder cannot be written.
     """
     run, metrics = finished.run, finished.metrics
     with _staging(run.folder) as staging:
@@ -132,10 +125,7 @@ def score_run(
                 report(vars(scored))
         failed = [str(record.error) for record in latest.values() if record.status != OK]
         withheld = sum(_is_withheld(r, run) for r in latest.values())
-        for name in (
-            records.TIMINGS,
-            records.EXAMPLES,
-        ):  # of times and of equal prompts, for the tables
+        for name in (records.TIMINGS, records.EXAMPLES):  # of equal prompts, for the tables
             if (source := stored(run.folder / name)).exists():
                 shutil.copy(source, staging)
         timed = records.timed_records(run.folder)

@@ -55,11 +55,7 @@ log = logging.getLogger(__name__)
 class SampleRunner:
     """Decodes and scores the samples of a plan with a loaded pair.
 
-    Attributes:
-        models: Plain values that identify the models and how they run.
-
-    Raises:
-        SpecbenchError: A head cannot be loaded.
+    ``models`` has plain values that identify the models and how they run.
     """
 
     def __init__(self, plan: Plan, pair: LoadedPair, device: str | None = None) -> None:
@@ -98,9 +94,6 @@ class SampleRunner:
         """Compare the engine with eager on a cell that drafts, if there is one.
 
         A rule of the user's own may fail, which is for its samples to say: ``sd`` replaces it.
-
-        Raises:
-            EngineError: They differ, and the user wants this engine and no other.
         """
         cell = max(self._bound, key=lambda cell: cell.draft_length > 0)
         rule = sd if cell.method in self._plan.sources else self._bound[cell].rule
@@ -113,11 +106,9 @@ class SampleRunner:
         return comparison
 
     def run(self, steps: Sequence[Step]) -> Iterator[measurements.SampleResult]:
-        """Decode steps of one cell together.
+        """Decode steps of one cell together; yield each of their turns as soon as it is done.
 
-        Yields:
-            Each step, or each of its turns, with its record, as soon as it is done.
-            A step that raises, for example for lack of memory, has the status ``error``.
+        A step that raises, for example for lack of memory, has the status ``error``.
         """
         return measurements.by_turns(steps, self._run)
 

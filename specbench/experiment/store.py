@@ -42,17 +42,9 @@ class Store:
     """A run's folder, open for writing; leaving the context writes the tables.
 
     The tables contain all recorded samples, whether the run completed, failed or was interrupted;
-    ``config.json`` records that state. A run without any sample leaves no folder.
-
-    Attributes:
-        folder: The run's folder.
-        run_id: The folder's original name, or that of all shards of the run; renaming the folder
-            does not change it.
-        resumed: Number of samples recorded before the store was opened.
-        writing: Whether a record is being written, which an interrupt must not tear.
-
-    Raises:
-        UsageError: The folder contains something else, is in use, or cannot be written.
+    ``config.json`` records that state. A run without any sample leaves no folder. ``run_id`` is the
+    folder's original name, or that of all shards of the run; renaming the folder does not change
+    it.
     """
 
     def __init__(
@@ -76,7 +68,7 @@ class Store:
         self._sync_seconds, self._last_sync_seconds = 0.0, 0.0  # of all syncs, and of the last one
         self._named_files: set[Path] = set()  # those whose names are synced too
         self._damaged_lines = 0  # in the files beside the records
-        self.writing = False
+        self.writing = False  # a record, which an interrupt must not tear
         self._process = os.getpid()
         self._made = not folder.exists()  # whether this store created the folder
         try:
@@ -97,7 +89,7 @@ class Store:
                 self._remove()
             self._lock.release()
             raise UsageError(str(error)) from error
-        self.resumed = self.done
+        self.resumed = self.done  # samples of earlier sessions
 
     @classmethod
     def open(
@@ -140,11 +132,8 @@ class Store:
     def expect(self, plan: Plan, models: Mapping[str, Any], engine: str) -> None:
         """Set the plan to execute, before ``missing`` and ``record``; see ``sample_keys``.
 
-        A lost ``config.json`` is written again if the plan makes all recorded samples.
-
-        Raises:
-            UsageError: A recorded sample was made with other models, another head, device or
-                version.
+        A lost ``config.json`` is written again if the plan makes all recorded samples. None may be
+        of other models, another head, device or version.
         """
         self._plan, self._key = plan, sample_keys(plan, models, engine)
         if self._lost_config:
@@ -194,11 +183,7 @@ class Store:
         return self.sync() if needed <= affordable else ()
 
     def append(self, record: SampleRecord) -> None:
-        """Append one record to its file (``samples.jsonl``, or ``timings.jsonl``).
-
-        Raises:
-            SpecbenchError: It cannot be written, for example because the disk is full.
-        """
+        """Append one record to its file (``samples.jsonl``, or ``timings.jsonl``)."""
         self._end_fork()
         path = self._file_of(record)
         self.writing = True
@@ -210,11 +195,7 @@ class Store:
             self.writing = False
 
     def sync(self) -> Sequence[SampleRecord]:
-        """Sync the appended records to disk and return them; only now they are done.
-
-        Raises:
-            SpecbenchError: They cannot be written.
-        """
+        """Sync the appended records to disk and return them; only now they are done."""
         began = time.monotonic()
         appended, self._unsynced = self._unsynced, []
         for path in {self._file_of(record) for record in appended}:
@@ -228,11 +209,6 @@ class Store:
         self._last_sync_seconds = time.monotonic() - began
         self._sync_seconds += self._last_sync_seconds
         return appended
-
-    @property
-    def has_environment(self) -> bool:
-        """Whether an earlier session wrote ``environment.json``."""
-        return (self.folder / ENVIRONMENT).is_file()
 
     def write_environment(self, environment: Mapping[str, Any]) -> None:
         """Write ``environment.json``."""
@@ -281,11 +257,7 @@ class Store:
             self._damaged_lines += sum(1 for _ in records.read_lines(aside))
 
     def _rebuild_config(self, plan: Plan, engine: str) -> None:
-        """Write ``config.json`` again if the plan makes all recorded samples.
-
-        Raises:
-            UsageError: It does not.
-        """
+        """Write ``config.json`` again if the plan makes all recorded samples; refuse another."""
         assert self._key is not None
         planned = {
             records.names_of(plan.identify(step, engine)): self._key(step) for step in plan.steps()
@@ -328,25 +300,15 @@ class Store:
     def _remove(self) -> None:
         """Remove the files of a run without samples, and its folder if this store created it."""
         with suppress(OSError):
-            for name in (
-                CONFIG,
-                ENVIRONMENT,
-                records.EXAMPLES,
-                records.RECORDS,
-                records.TIMED_RECORDS,
-                LOCK,
-            ):
+            of_records = (records.EXAMPLES, records.RECORDS, records.TIMED_RECORDS)
+            for name in (CONFIG, ENVIRONMENT, *of_records, LOCK):
                 (self.folder / name).unlink(missing_ok=True)
             if self._made:
                 self.folder.rmdir()
 
 
 def lock(folder: Path) -> FileLock:
-    """Lock a folder for this process; the operating system releases the lock when it ends.
-
-    Raises:
-        UsageError: Another process holds the lock.
-    """
+    """Lock a folder for this process; the operating system releases the lock when it ends."""
     held = FileLock(folder / LOCK)
     try:
         held.acquire(blocking=False)

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from specbench.engine.pairs import without_draft
-from specbench.experiment.plan import SERVERS, Plan, SampleIndex, Step
+from specbench.experiment.plan import SERVERS, Plan, SampleIndex
 from specbench.experiment.rounding import Fork, Lead
 from specbench.serving.arm import TOKENS
 
@@ -29,10 +29,7 @@ class NotStartedError(Exception):
 class Worker:
     """Decodes samples of one plan after another, or has servers do so, and keeps the loaded pair.
 
-    Args:
-        loader: Loads the pairs; by default a new one.
-        downloads: Whether libraries may show their download bars.
-        client: Sends the requests to servers.
+    With ``downloads``, libraries may show their download bars.
     """
 
     device: str | None = None  # in the records; None names the device of the models
@@ -44,11 +41,7 @@ class Worker:
         self._work: tuple[Plan, SampleRunner | None, ArmRunner | None] | None = None
 
     def start(self, plan: Plan) -> dict[str, Any]:
-        """Load a plan's pair; return the device, models, engine and environment.
-
-        Raises:
-            SpecbenchError: The pair or a head cannot be loaded.
-        """
+        """Load a plan's pair; return the device, models, engine and environment."""
         self._work = None  # free its memory before loading another pair
         arms = self._load_arms(plan) if plan.arms else None
         pair_plan = plan.part(servers=False) if arms else plan
@@ -72,14 +65,14 @@ class Worker:
         steps = [plan.step(index) for index in indices]
         if arms and runner:
             arms.engine = runner.engine  # which a fallback may change
-        return ((step.place, result) for step, result in self._runner_of(steps[0]).run(steps))
+        by = arms if steps[0].cell.server else runner
+        assert by is not None
+        return ((step.place, result) for step, result in by.run(steps))
 
     def end(self) -> dict[str, Any]:
         """Return the facts that are known only after all samples."""
         _, runner, _ = self._started()
-        if runner is None:
-            return {"engine": "", "warm_ups": []}
-        return runner.closing_facts()
+        return runner.closing_facts() if runner else {"engine": "", "warm_ups": []}
 
     def leads(self, forks: Sequence[Fork]) -> tuple[dict[Fork, Lead], float]:
         """Return the target's lead at forks, see ``SampleRunner.leads``; none without a pair."""
@@ -107,12 +100,6 @@ class Worker:
         self._loader = self._loader or Loader()
         return self._loader
 
-    def _runner_of(self, step: Step) -> SampleRunner | ArmRunner:
-        _, runner, arms = self._started()
-        by = arms if step.cell.server else runner
-        assert by is not None
-        return by
-
     def _load_arms(self, plan: Plan) -> ArmRunner:
         from specbench.experiment.arms import ArmRunner
 
@@ -135,14 +122,10 @@ class Worker:
 
 
 class Pool:
-    """Workers that are asked by number, from 0; here this process is the only one.
+    """Workers that are asked by number, from 0; here this process is the only one."""
 
-    Attributes:
-        size: Number of workers.
-        separate: Whether they are processes of their own, with devices of their own.
-    """
-
-    size, separate = 1, False
+    size = 1  # number of workers
+    separate = False  # whether they are processes of their own, with devices of their own
 
     def __init__(self, worker: Worker | None = None) -> None:
         self._worker = worker or Worker()
@@ -163,12 +146,7 @@ class Pool:
         return list(references)
 
     def answer(self, reference: Any) -> Any:
-        """Return the result of a call.
-
-        Raises:
-            WorkerLostError: The worker died.
-            SpecbenchError: The worker raised an error.
-        """
+        """Return the result of a call, or raise its error; ``WorkerLostError`` if it died."""
         return reference()
 
     def dismiss(self, number: int) -> None:

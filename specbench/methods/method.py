@@ -87,11 +87,7 @@ class Parameter:
         return " ".join(["a number" if self.kind is float else "a whole number", *low, *high])
 
     def check(self, value: object) -> Any:
-        """Convert `value` to the parameter's type.
-
-        Raises:
-            UsageError: The value has the wrong type or is not permitted.
-        """
+        """Convert `value` to the parameter's type; refuse what is not permitted."""
         converted: Any
         try:
             if issubclass(self.kind, str) and isinstance(value, float):
@@ -161,11 +157,7 @@ class Method:
         )
 
     def resolve(self, chosen: Mapping[str, object]) -> dict[str, Any]:
-        """Return checked values of all parameters; None stands for the default.
-
-        Raises:
-            UsageError: A parameter is unknown or its value is not permitted.
-        """
+        """Return checked values of all parameters; None stands for the default."""
         values = {name: value for name, value in chosen.items() if value is not None}
         names = list(dict.fromkeys(parameter.name for parameter in self.parameters))
         for name in values:

@@ -8,7 +8,7 @@ law.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Literal, get_args, get_origin
@@ -21,11 +21,7 @@ _KINDS = (int, float, bool, str)
 
 
 def own_method(plugin: Plugin) -> Method:
-    """Return a rule of the user's own as a method; a parameter ``head`` is a trained head.
-
-    Raises:
-        UsageError: Its signature is not that of a rule.
-    """
+    """Return a rule of the user's own as a method; a parameter ``head`` is a trained head."""
     method = declared(plugin.function, Method) or declared(rule()(plugin.function), Method)
     assert method is not None
     return replace(
@@ -69,15 +65,14 @@ def _parameters(plugin: Plugin, described: tuple[Parameter, ...]) -> Iterator[Pa
 def _parameter(
     plugin: Plugin, argument: inspect.Parameter, described: Parameter | None
 ) -> Parameter:
-    """Return a parameter whose kind is that of its annotation, if it has one.
-
-    Raises:
-        UsageError: It has no kind, or @rule or a value contradicts the annotation.
-    """
+    """Return a parameter whose kind is that of its annotation, if it has one."""
     name, location = argument.name, place(plugin.name, plugin.function)
     if described is None and name == HEAD.name:
         return HEAD
-    hint = _evaluated(argument.annotation, plugin.function)
+    hint: Any = argument.annotation
+    if isinstance(hint, str):  # with postponed evaluation
+        with suppress(Exception):  # a name that only a type checker knows, for example
+            hint = eval(hint, inspect.unwrap(plugin.function).__globals__)
     choices = get_args(hint) if get_origin(hint) is Literal else ()
     kind: Any = type(choices[0]) if choices else hint
     if hint is argument.empty:
@@ -102,11 +97,3 @@ def _parameter(
     except UsageError as error:
         raise UsageError(f"{location}: {error}") from error
     return replace(parameter, default=parameter.check(parameter.default))
-
-
-def _evaluated(annotation: Any, function: Callable[..., Any]) -> Any:
-    """Return what an annotation means if it is a text, as with postponed evaluation."""
-    if isinstance(annotation, str):
-        with suppress(Exception):  # a name that only a type checker knows, for example
-            return eval(annotation, inspect.unwrap(function).__globals__)
-    return annotation

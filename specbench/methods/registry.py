@@ -25,8 +25,6 @@ ORDER = (
 AUTOREGRESSIVE = "autoregressive"  # no draft; the baseline of speed-ups
 #: Methods that only sharpen, as controls for rules that do so implicitly.
 CONTROLS = ("sharpened", "cooled")
-
-
 _ALONE = Method(AUTOREGRESSIVE, "the target alone, one token a step", "-", rule=None, exact=True)
 METHODS = {
     method.name: method for method in [_ALONE, *plugins.bundled("specbench.methods", Method, ORDER)]
@@ -47,12 +45,7 @@ METHOD_COLUMNS = ("method", *PARAMETER_COLUMNS)
 
 
 def get_method(name: str) -> Method:
-    """Return the method of that name: one of ``METHODS`` or ``FILE.py:FUNCTION``.
-
-    Raises:
-        UsageError: There is no such method; the message suggests the nearest name. Or a rule of
-            the user's own cannot be loaded.
-    """
+    """Return the method of that name: one of ``METHODS`` or ``FILE.py:FUNCTION``."""
     if name in METHODS:
         return METHODS[name]
     plugin = plugins.find(name)
@@ -62,11 +55,7 @@ def get_method(name: str) -> Method:
 
 
 def to_columns(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a value for each of ``PARAMETER_COLUMNS``, None for a blank.
-
-    Raises:
-        UsageError: A text in ``settings`` contains a space or an equals sign.
-    """
+    """Return a value for each of ``PARAMETER_COLUMNS``, None for a blank."""
     columns: dict[str, Any] = {name: parameters.get(name) for name in PARAMETERS}
     further = {name: value for name, value in parameters.items() if name not in columns}
     for name, value in further.items():

@@ -63,44 +63,20 @@ def speccascade(at: Positions, x: Tensor, *, rule: str, alpha: float) -> Verdict
     return maximal_coupling(at, x, at.q - deferred + share, gain=share - deferred)
 
 
-def _chow(at: Positions, alpha: float) -> Tensor:
-    return _top(at.q1) >= 1 - alpha
-
-
-def _diff(at: Positions, alpha: float) -> Tensor:
-    return _top(at.q1) >= _top(at.p1) - alpha
-
-
-def _opt(at: Positions, alpha: float) -> Tensor:
-    distance = (at.p - at.q).clamp_min(0).sum(-1, keepdim=True)  # TV(p, q)
-    return _top(at.q1) >= _top(at.p1) - alpha * distance
-
-
-def _token_v1(at: Positions, alpha: float) -> Tensor:
-    return at.q1 >= _top(at.p1) - alpha
-
-
-def _token_v2(at: Positions, alpha: float) -> Tensor:
-    return at.p1 >= _top(at.p1) - alpha
-
-
-def _token_v3(at: Positions, alpha: float) -> Tensor:
-    # p1 >= (1 - alpha) max p1, written so that even a tiny negative alpha drops the argmax.
-    top = _top(at.p1)
-    return at.p1 - top >= -alpha * top
-
-
 def _top(rows: Tensor) -> Tensor:
     """Return the largest probability of each row, [K, 1]."""
     return rows.amax(-1, keepdim=True)
 
 
 DEFERRAL_RULES: dict[str, Callable[[Positions, float], Tensor]] = {
-    "chow": _chow,
-    "diff": _diff,
-    "opt": _opt,
-    "token-v1": _token_v1,
-    "token-v2": _token_v2,
-    "token-v3": _token_v3,
+    "chow": lambda at, alpha: _top(at.q1) >= 1 - alpha,
+    "diff": lambda at, alpha: _top(at.q1) >= _top(at.p1) - alpha,
+    "opt": lambda at, alpha: (
+        _top(at.q1) >= _top(at.p1) - alpha * (at.p - at.q).clamp_min(0).sum(-1, keepdim=True)
+    ),
+    "token-v1": lambda at, alpha: at.q1 >= _top(at.p1) - alpha,
+    "token-v2": lambda at, alpha: at.p1 >= _top(at.p1) - alpha,
+    # p1 >= (1 - alpha) max p1, written so that even a tiny negative alpha drops the argmax.
+    "token-v3": lambda at, alpha: at.p1 - _top(at.p1) >= -alpha * _top(at.p1),
 }
 """Deferral rules by name: the trusted set A as a mask, [K, V], or [K, 1] for a whole position."""

@@ -33,15 +33,7 @@ def sd(at: Positions, x: Tensor) -> Verdict:
 
 
 @rule(
-    Parameter(
-        "lenience",
-        0.5,
-        "l; 1 is sd, smaller accepts more",
-        gt=0,
-        le=1,
-        exact=1,
-        sign="l=",
-    ),
+    Parameter("lenience", 0.5, "l; 1 is sd, smaller accepts more", gt=0, le=1, exact=1, sign="l="),
     summary="speculative decoding with lenience: accept with min(1, p / (l q))",
     source="arXiv:2211.17192, appendix A.5",
     law=laws.lossy,

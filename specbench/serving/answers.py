@@ -2,38 +2,26 @@
 
 Engines count differently (see the page ``servers``), so an engine's own numbers are brought to one
 definition: a round is a target pass over drafts, and its counts stop where the text ends. A report
-of another engine is one more function with ``report``.
+of another engine is one more function in ``REPORTS``.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from specbench.decoding.records import RoundRecord
 from specbench.errors import UsageError, require
+from specbench.serving import delivered
 from specbench.serving.client import API, Streamed
-from specbench.serving.delivered import (
-    AT_ONCE,
-    FEWEST_PER_WORD,
-    HIDDEN,
-    LEAST_OF_THOUGHTS,
-    OVER_LIMIT,
-    UNSEEN,
-    UNSTOPPED,
-    at_once,
-    content_of,
-    delivered,
-)
 from specbench.serving.values import FILTERED, end_of, excerpt, reason_of, whole
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 Values = Mapping[str, Any]
-
 VERBOSE = "__verbose"  # a part of llama.cpp's answers
 MOST_ROUNDS = 2**16  # of a text
 #: Refusals begin like this; a selection from Zou et al. 2023, arXiv:2307.15043.
@@ -54,9 +42,8 @@ class Acceptance(NamedTuple):
     @property
     def judged(self) -> int | None:
         """Drafts that were accepted, and the first rejection of each round; None if unknown."""
-        return (
-            sum(min(r.accepted + 1, r.proposed) for r in self.by_round) if self.by_round else None
-        )
+        judged = [min(r.accepted + 1, r.proposed) for r in self.by_round]
+        return sum(judged) if judged else None
 
 
 class Answer(NamedTuple):
@@ -69,8 +56,7 @@ class Answer(NamedTuple):
     output_tokens: int | None
     stopped_by: str | None
     first_token: float | None  # None if the answer came at once
-    last_token: float
-    first_tokens: float | None  # that came first, by ids, usage or their share of the text
+    inter_token_seconds: float | None  # mean time between tokens after the first ones; likewise
     model: str | None
     acceptance: Acceptance | None
     finish_reason: str | None  # in the server's own word
@@ -79,71 +65,38 @@ class Answer(NamedTuple):
     contradictions: tuple[str, ...]  # see ``delivered``
 
     @property
-    def inter_token_seconds(self) -> float | None:
-        """The mean time between tokens after the first ones; None if all came at once."""
-        if self.first_token is None or not self.output_tokens or not self.first_tokens:
-            return None
-        seconds, later = self.last_token - self.first_token, self.output_tokens - self.first_tokens
-        return seconds / later if seconds > 0 and later > 0 else None
-
-    @property
     def refused(self) -> bool:
         """Whether it is withheld or begins like a refusal; others are not noticed."""
         beginning = self.text.lstrip().lower().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
         return self.stopped_by == FILTERED or beginning.startswith(REFUSALS)
 
 
-class Merged(NamedTuple):
-    """The values of a stream, and what they are together."""
-
-    values: Sequence[Values]
-    answer: Values
-    choice: Values
-    output_tokens: int | None
-
-
-Report = Callable[[Merged], Acceptance | None]  # None if a stream has no such report
-REPORTS: list[Report] = []
-
-
-def report(function: Report) -> Report:
-    """Declare how an engine reports acceptance."""
-    REPORTS.append(function)
-    return function
-
-
-@report
-def vllm(stream: Merged) -> Acceptance | None:
+def _vllm(chunks: _Chunks, output_tokens: int | None) -> Acceptance | None:
     """Read ``--per-request-spec-decode-metrics`` of vLLM; ``detailed`` lists every step.
 
     vLLM counts a step before it is cut off at the end of the text, and no round for the first
     token, which comes from the prompt.
     """
-    metrics = _part(_part(stream.answer, "metrics"), "speculative_decoding")
+    metrics = _part(_part(chunks.answer, "metrics"), "speculative_decoding")
     if "num_accepted_draft_tokens" not in metrics:
         return None
     accepted, drafted = metrics.get("per_step_accepted"), metrics.get("per_step_drafted")
-    if (
-        not isinstance(accepted, list)
-        or not isinstance(drafted, list)
-        or stream.output_tokens is None
-    ):
-        names = ("num_spec_steps", "num_draft_tokens", "num_accepted_draft_tokens")
-        return Acceptance(*(_count(metrics, name) for name in names))
-    return _cut([*zip_longest(drafted, accepted)], stream.output_tokens)
+    if isinstance(accepted, list) and isinstance(drafted, list) and output_tokens is not None:
+        return _cut([*zip_longest(drafted, accepted)], output_tokens)
+    names = ("num_spec_steps", "num_draft_tokens", "num_accepted_draft_tokens")
+    return Acceptance(*(_count(metrics, name) for name in names))
 
 
-@report
-def llamacpp(stream: Merged) -> Acceptance | None:
+def _llamacpp(chunks: _Chunks, output_tokens: int | None) -> Acceptance | None:
     """Read ``timings`` of llama.cpp: sums that grow with each round, in all chunks if it can.
 
     It counts drafts behind the end of a text. The first token of a round must have a chunk of its
     own, which characters of several tokens may not have: two rounds would look like one.
     """
-    if "draft_n" not in _part(stream.answer, "timings"):
+    if "draft_n" not in _part(chunks.answer, "timings"):
         return None
     names = ("predicted_n", "draft_n", "draft_n_accepted")
-    parts = filter(None, (_part(value, "timings") for value in stream.values))
+    parts = filter(None, (_part(value, "timings") for value in chunks.values))
     sums = [tuple(_count(timings, name) for name in names) for timings in parts]
     steps: list[tuple[int, int]] = []
     number = 2  # of the token that begins the next step; the first comes from the prompt
@@ -155,28 +108,28 @@ def llamacpp(stream: Merged) -> Acceptance | None:
         if whole and drafted:
             steps += [(0, 0)] * (after[0] - number) + [(drafted, accepted)]
             number = after[0] + accepted + 1
-    if not whole or stream.output_tokens is None:
+    if not whole or output_tokens is None:
         return Acceptance(None, *sums[-1][1:])
-    return _cut(steps, stream.output_tokens)
+    return _cut(steps, output_tokens)
 
 
-@report
-def sglang(stream: Merged) -> Acceptance | None:
+def _sglang(chunks: _Chunks, output_tokens: int | None) -> Acceptance | None:
     """Read the details of SGLang, whose names have changed twice."""
-    details = _part(_part(stream.answer, "sglext"), "spec_tokens_details")
-    details = details or _part(stream.choice, "meta_info")
-    if "spec_verify_ct" not in details:
-        return None
+    details = _part(_part(chunks.answer, "sglext"), "spec_tokens_details")
+    details = details or _part(chunks.choice, "meta_info")
     pairs = (
         ("spec_num_proposed_drafts", "spec_num_correct_drafts"),
         ("spec_proposed_drafts", "spec_accepted_drafts"),
         ("spec_draft_token_num", "spec_accept_token_num"),
     )
-    for proposed, accepted in pairs:
-        if accepted in details:
-            names = ("spec_verify_ct", proposed, accepted)
-            return Acceptance(*(_count(details, name) for name in names))
-    return None
+    names = next((pair for pair in pairs if pair[1] in details), ())
+    if not names or "spec_verify_ct" not in details:
+        return None
+    return Acceptance(*(_count(details, name) for name in ("spec_verify_ct", *names)))
+
+
+# How engines report acceptance; a report is None if a stream has no such one.
+REPORTS = (_vllm, _llamacpp, _sglang)
 
 
 def read_answer(
@@ -187,19 +140,10 @@ def read_answer(
     tokenizer: PreTrainedTokenizerBase | None = None,
     stop: Sequence[str] = (),
 ) -> Answer:
-    """Return the answer in a stream, which may contain anything.
+    """Return the answer in a stream, which may contain anything; ``chat`` answers are messages.
 
-    Args:
-        streamed: The stream.
-        chat: Whether the answer is a message.
-        server: The server, as messages name it.
-        limit: Number of tokens that the request allowed.
-        tokenizer: That of the server, if it is known.
-        stop: Strings that end the text.
-
-    Raises:
-        UsageError: It is no answer of OpenAI's API, a token is outside the vocabulary, or there are
-            more tokens than the request allowed.
+    The ``server`` is named in messages; the request allowed ``limit`` tokens and named the strings
+    ``stop``. The ``tokenizer`` is that of the server, if it is known.
     """
     chunks = _read_chunks(streamed, chat, server)
     largest = max(chunks.token_ids, default=0)
@@ -216,49 +160,45 @@ def read_answer(
     size = len(f"{text}{'' if hidden else thoughts}{calls}".encode())
     delivered_count = max(counted - (0 if apart else hidden), 0) if counted else None
     words = len(f"{text} {'' if hidden else thoughts} {calls}".split())
-    least = max(FEWEST_PER_WORD * words, chunks.counted_parts / 2)
-    token_ids, output_tokens, contradiction = delivered(
-        text,
-        chunks.token_ids,
-        delivered_count,
-        stopped_by == "eos",
-        size,
-        None if thoughts or calls else tokenizer,
-        stop,
-        least,
-    )
+    # Each part whose usage does not count those before has a token.
+    parts = len(chunks.counts) if chunks.counts and chunks.counts[-1] < len(chunks.counts) else 0
+    least = max(delivered.FEWEST_PER_WORD * words, parts / 2)
+    spelling = None if thoughts or calls else tokenizer
+    bounds = (delivered_count, stopped_by == "eos", size, spelling, stop, least)
+    token_ids, output_tokens, contradiction = delivered.delivered(text, chunks.token_ids, *bounds)
     if not token_ids and (output_tokens or 0) > limit:
-        output_tokens, contradiction = None, OVER_LIMIT
+        output_tokens, contradiction = None, delivered.OVER_LIMIT
     require(
         (output_tokens or 0) <= limit,
         f"{server} answers {len(chunks.token_ids)} token_ids, reports {counted} completion_tokens "
         f"and was asked for {limit} at most: {API}",
     )
-    times, values = chunks.times, [value for _, value in streamed.events]
-    came_at_once = at_once([part.seconds for part in times], output_tokens)
-    streams = len(values) > 1 and bool(times)
-    stream = Merged(values, chunks.answer, chunks.choice, output_tokens)
-    acceptance = next(filter(None, (read(stream) for read in REPORTS)), None)
+    times = chunks.times
+    came_at_once = delivered.at_once([part.seconds for part in times], output_tokens)
+    streams = len(chunks.values) > 1 and bool(times)
+    acceptance = next(filter(None, (read(chunks, output_tokens) for read in REPORTS)), None)
     require(
         acceptance is None or acceptance.accepted <= acceptance.proposed,
         f"{server} reports more accepted drafts than drafts: measure it without this report",
     )
-    contradictions = (
-        contradiction,
-        HIDDEN if counted and hidden else "",
-        UNSTOPPED if unstopped else "",
-        AT_ONCE if streams and came_at_once else "",
-    )
+    first_token = times[0].seconds if streams and not came_at_once else None
+    between: float | None = None  # seconds, after the tokens that came first
+    if first_token is not None and output_tokens:
+        first = times[0]
+        later = output_tokens - max(output_tokens * first.size / max(size, 1), 1)
+        if 0 < first.tokens < output_tokens or len(times) >= output_tokens - 1:
+            later = output_tokens - (first.tokens or 1)
+        seconds = times[-1].seconds - first_token
+        between = seconds / later if seconds > 0 and later > 0 else None
+    contradictions = [contradiction, delivered.HIDDEN if counted and hidden else ""]
+    contradictions += [delivered.UNSTOPPED if unstopped else ""]
+    contradictions += [delivered.AT_ONCE if streams and came_at_once else ""]
     return Answer(
         "\n".join(filter(None, (text, calls))),
-        content_of(text, thoughts, calls),
+        delivered.content_of(text, thoughts, calls),
         token_ids,
         _count(usage, "prompt_tokens", None),
-        output_tokens,
-        stopped_by,
-        times[0].seconds if streams and not came_at_once else None,
-        times[-1].seconds if times else streamed.seconds,
-        _first_tokens(times, output_tokens, size),
+        *(output_tokens, stopped_by, first_token, between),
         model if isinstance(model := chunks.answer.get("model"), str) else None,
         acceptance,
         chunks.choice.get("finish_reason"),
@@ -279,6 +219,7 @@ class _Part(NamedTuple):
 class _Chunks(NamedTuple):
     """The parts of a stream."""
 
+    values: Sequence[Values]
     answer: Values  # the values together
     choice: Values
     texts: list[str]
@@ -288,25 +229,23 @@ class _Chunks(NamedTuple):
     times: list[_Part]
     counts: list[int]  # of tokens so far, by the usage of each part that has tokens
 
-    @property
-    def counted_parts(self) -> int:
-        """The parts whose usage does not count those before, each of which has a token."""
-        return len(self.counts) if self.counts and self.counts[-1] < len(self.counts) else 0
-
 
 def _read_chunks(streamed: Streamed, chat: bool, server: str) -> _Chunks:
     """Return the parts of a stream, see ``read_answer``."""
     answer: dict[str, Any] = {}
     last: dict[str, Any] = {}
-    chunks = _Chunks(answer, last, [], [], {}, [], [], [])
+    values = [value for _, value in streamed.events]
+    chunks = _Chunks(values, answer, last, [], [], {}, [], [], [])
     lacks = "without choices, text and finish_reason"
     for seconds, value in streamed.events:
-        choice = _choice(value)
+        choices = value.get("choices") if isinstance(value, dict) else [None]
+        choice = choices[0] if isinstance(choices, list) and choices else {}
         text, thought = _text(choice, chat) if isinstance(choice, dict) else (None, "")
         # Messages are made only if needed: an excerpt of each of many chunks would take seconds.
         if not isinstance(text, str):
             raise UsageError(f"{server} answers {excerpt(value)} {lacks}: {API}")
-        token_ids = _tokens(choice, value)
+        token_ids = choice.get("token_ids")  # of vLLM, or of llama.cpp's verbose answers
+        token_ids = _part(value, VERBOSE).get("tokens", []) if token_ids is None else token_ids
         if not isinstance(token_ids, list) or not all(type(t) is int and t >= 0 for t in token_ids):
             raise UsageError(
                 f"{server} answers the token_ids {excerpt(token_ids)}, which are none: {API}"
@@ -321,19 +260,14 @@ def _read_chunks(streamed: Streamed, chat: bool, server: str) -> _Chunks:
         chunks.thoughts.append(thought)
         chunks.token_ids.extend(token_ids)
         if text or token_ids or thought or called:
-            so_far = (
-                _count(_part(value, "usage"), "completion_tokens", None)
-                or _count(_part(value, "timings"), "predicted_n", None)
-                or 0
-            )
+            so_far = _count(_part(value, "usage"), "completion_tokens")
+            so_far = so_far or _count(_part(value, "timings"), "predicted_n")
             chunks.counts.extend([so_far] if so_far else ())
             size = len(f"{text}{thought}{called}".encode(errors="replace"))
             chunks.times.append(_Part(seconds, len(token_ids) or so_far, size))
-    needed = {"finish_reason"} if chat else {"text", "finish_reason"}
-    needed -= {"finish_reason"} if streamed.is_done else set()
-    require(
-        needed <= last.keys() and bool(last), f"{server} answers {excerpt(answer)} {lacks}: {API}"
-    )
+    has_end = streamed.is_done or "finish_reason" in last
+    complete = bool(last) and has_end and (chat or "text" in last)
+    require(complete, f"{server} answers {excerpt(answer)} {lacks}: {API}")
     return chunks
 
 
@@ -369,20 +303,11 @@ def _hidden(usage: Values, counted: int, thoughts: str) -> tuple[int, bool]:
     """
     details = _part(usage, "completion_tokens_details")
     count = _count(details, "reasoning_tokens") or _count(usage, "reasoning_tokens")
-    if count <= len(thoughts.encode()) / LEAST_OF_THOUGHTS + (UNSEEN if thoughts else 0):
+    read = len(thoughts.encode()) / delivered.LEAST_OF_THOUGHTS
+    if count <= read + (delivered.UNSEEN if thoughts else 0):
         return 0, False
     prompt, total = (_count(usage, f"{name}_tokens", None) for name in ("prompt", "total"))
     return count, total == (prompt or 0) + counted + count
-
-
-def _first_tokens(times: Sequence[_Part], output_tokens: int | None, size: int) -> float | None:
-    """Return how many tokens came first; by the share of the text if the server does not tell."""
-    if not times or not output_tokens:
-        return None
-    first = times[0]
-    if 0 < first.tokens < output_tokens or len(times) >= output_tokens - 1:
-        return first.tokens or 1
-    return max(output_tokens * first.size / max(size, 1), 1.0)
 
 
 def _end(chunks: _Chunks, stop: Sequence[str]) -> tuple[str, str | None, str]:
@@ -406,11 +331,7 @@ def of_rounds(rounds: Sequence[RoundRecord]) -> Acceptance:
 
 
 def _cut(steps: Sequence[tuple[int, int]], output_tokens: int) -> Acceptance:
-    """Return the rounds of steps (drafted, accepted) until a text ends; its first token has none.
-
-    Raises:
-        UsageError: The steps are no counts of drafts.
-    """
+    """Return the rounds of steps (drafted, accepted) of a text, whose first token has none."""
     require(
         len(steps) <= MOST_ROUNDS
         and all(type(d) is type(a) is int and 0 <= a <= d for d, a in steps),
@@ -420,17 +341,9 @@ def _cut(steps: Sequence[tuple[int, int]], output_tokens: int) -> Acceptance:
     for drafted, accepted in steps:
         emitted = min(accepted + 1, left)
         left -= emitted
-        if emitted > accepted:
-            rounds.append(RoundRecord(drafted, accepted, emitted))
-        elif emitted > 0:
-            rounds.append(RoundRecord(emitted, emitted, emitted))
-    return of_rounds([r for r in rounds if r.proposed])
-
-
-def _choice(value: Any) -> Any:
-    """Return the choice in a value, empty if it has none; None if it is no object."""
-    choices = value.get("choices") if isinstance(value, dict) else [None]
-    return choices[0] if isinstance(choices, list) and choices else {}
+        counts = (drafted, accepted, emitted) if emitted > accepted else (emitted,) * 3
+        rounds.append(RoundRecord(*counts))
+    return of_rounds([r for r in rounds if r.proposed > 0])
 
 
 def _text(choice: Values, chat: bool) -> tuple[Any, str]:
@@ -444,8 +357,7 @@ def _text(choice: Values, chat: bool) -> tuple[Any, str]:
     content = message.get("content") if chat else choice.get("text")
     if not isinstance(content, list):
         return "" if content is None else content, thought
-    texts: list[Any] = []
-    thoughts: list[Any] = [thought]
+    texts, thoughts = list[Any](), list[Any]([thought])
     for part in content:
         fields = part if isinstance(part, dict) else {"text": part}
         inner = fields.get("thinking", fields.get("reasoning"))
@@ -457,14 +369,6 @@ def _text(choice: Values, chat: bool) -> tuple[Any, str]:
             thoughts += [p.get("text") if isinstance(p, dict) else None for p in nested]
     is_text = all(isinstance(part, str) for part in (*texts, *thoughts))
     return ("".join(texts), "".join(thoughts)) if is_text else (None, "")
-
-
-def _tokens(choice: Values, value: Values) -> Any:
-    """Return the token ids of a choice, of vLLM or of llama.cpp's verbose answers."""
-    ids = choice.get("token_ids")
-    if ids is None:
-        ids = _part(value, VERBOSE).get("tokens")
-    return [] if ids is None else ids
 
 
 def _cached(answer: Values, usage: Values) -> int | None:
@@ -484,15 +388,10 @@ def _part(values: Values, name: str) -> Values:
 
 
 def _count(values: Values, name: str, default: int | None = 0) -> Any:
-    """Return a count inside an object.
-
-    Raises:
-        UsageError: It is none.
-    """
+    """Return a count inside an object."""
     value = values.get(name, default)
-    if isinstance(value, str) and value.isdecimal():
-        value = int(value)
-    value = int(value) if isinstance(value, float) and value.is_integer() else value
+    is_text = isinstance(value, str) and value.isdecimal()
+    value = int(value) if is_text or (isinstance(value, float) and value.is_integer()) else value
     require(
         value is default or (type(value) is int and 0 <= value < 2**31),
         f"the server reports {name} as {excerpt(value)}, which is no count",

@@ -60,11 +60,7 @@ class Arm(NamedTuple):
 
 
 def named_values(text: str) -> tuple[str, dict[str, str]]:
-    """Return the name and the values of ``static:weight=0.5,...`` or ``FILE.py:RULE:...``.
-
-    Raises:
-        UsageError: A value has another form.
-    """
+    """Return the name and the values of ``static:weight=0.5,...`` or ``FILE.py:RULE:...``."""
     end = text.find(":", text.find(".py:") + 4 if in_file(text) else 0)
     name, assignments = (text, "") if end < 0 else (text[:end], text[end + 1 :])
     values: dict[str, str] = {}
@@ -78,13 +74,8 @@ def named_values(text: str) -> tuple[str, dict[str, str]]:
 def body_of(arm: Arm, texts: Iterable[str], arms: Collection[str]) -> dict[str, Any]:
     """Return what the requests of an arm have beside what the run sends.
 
-    Args:
-        arm: The arm.
-        texts: Assignments ``[ARM:]NAME[.NAME...]=VALUE``; those that name the arm take precedence.
-        arms: The names of all arms.
-
-    Raises:
-        UsageError: An assignment is none, or of something that the run decides itself.
+    ``texts`` are assignments ``[ARM:]NAME[.NAME...]=VALUE``, to one of all ``arms`` or to each;
+    those that name the arm take precedence.
     """
     values: dict[str, dict[str, Any]] = {"": {}, arm.name: {}}
     for text in texts:

@@ -89,11 +89,7 @@ class _FailedError(UsageError):
 
 @dataclass(frozen=True)
 class Client:
-    """Sends requests, several at once.
-
-    Raises:
-        UsageError: The key cannot be sent; the message does not contain it.
-    """
+    """Sends requests, several at once. No message contains the key."""
 
     timeout: float = 60.0  # seconds of a request, from connecting to the answer's last byte
     requests: int = 1  # at once
@@ -120,11 +116,7 @@ class Client:
             hide(self.api_key)
 
     def reach(self, url: str) -> None:
-        """Refuse an address that nothing answers, that redirects, is busy or wants another key.
-
-        Raises:
-            UsageError: It does; the message says what to do.
-        """
+        """Refuse an address that nothing answers, that redirects, is busy or wants another key."""
 
         async def read(url: str, body: Any) -> None:
             response, content = await self._exchange(url)
@@ -153,11 +145,7 @@ class Client:
         return content
 
     def post(self, url: str, bodies: Sequence[Mapping[str, Any]]) -> list[Any]:
-        """Return the JSON that a server answers to each body.
-
-        Raises:
-            UsageError: It does not answer with JSON; the message says what to do.
-        """
+        """Return the JSON that a server answers to each body."""
 
         async def read(url: str, body: Any) -> Any:
             answer = await self._streamed(url, body)
@@ -227,10 +215,7 @@ class Client:
         broken, waited = False, 0.0
         while True:
             try:
-                async with (
-                    asyncio.timeout(self.timeout),
-                    self._http.stream("GET", url) as response,
-                ):
+                async with asyncio.timeout(self.timeout), self._http.stream("GET", url) as response:
                     content = await _content(url, response)
             except TimeoutError as error:
                 raise UsageError(self._late(url)) from error
@@ -239,11 +224,8 @@ class Client:
                     raise
                 broken = True
                 continue
-            wait = (
-                network.seconds_to_wait(response.headers)
-                if network.may_pass(response.status_code)
-                else None
-            )
+            passes = network.may_pass(response.status_code)
+            wait = network.seconds_to_wait(response.headers) if passes else None
             waited += max(wait or 0.0, PAUSE)
             if wait is None or waited > self.timeout:
                 return response, content
@@ -261,9 +243,8 @@ class Client:
                 ):
                     events, ended = await self._events(url, response, began)
                 seconds = (ended or time.perf_counter()) - began
-                return Streamed(
-                    began, seconds, events, retries, waited=waited, is_done=ended is not None
-                )
+                done = ended is not None
+                return Streamed(began, seconds, events, retries, waited=waited, is_done=done)
             except TimeoutError:
                 return Streamed(began, self.timeout, [], retries, self._late(url))
             except _FailedError as failed:
@@ -288,9 +269,6 @@ class Client:
 
         They are server-sent events, JSON alone, or JSON in each line: the first line decides, since
         servers call a stream by many names.
-
-        Raises:
-            UsageError: The answer is something else.
         """
         if response.status_code != HTTPStatus.OK:
             self._refuse(url, response, await _content(url, response))
@@ -312,7 +290,13 @@ class Client:
                     f"{url} {says} no JSON but '{quoted(data)}' ({quoted(str(error))}): {advice}"
                 ) from error
             pending.clear()
-            _require_no_failure(url, value, within=bool(events))
+            if failure := failure_of(value):  # it may pass within a text, or if its status does
+                passes = bool(events) or not failure.status
+                raise _FailedError(
+                    f"{url} {failure.words}: {LOG}",
+                    0 if passes else failure.status,
+                    passes=passes or network.may_pass(failure.status),
+                )
             events.append(Event(time.perf_counter() - began, value))
 
         lines = _lines(url, response)
@@ -328,10 +312,8 @@ class Client:
                 # One line is a value, as nearly always, or begins one.
                 size = size + len(data) if pending else len(data)
                 pending.append(data.removeprefix(b" "))
-                require(
-                    size <= MAX_BODY,
-                    f"{url} streams a value of over {MAX_BODY >> 20} MiB: {API}",
-                )
+                fault = f"{url} streams a value of over {MAX_BODY >> 20} MiB: {API}"
+                require(size <= MAX_BODY, fault)
                 if len(pending) == 1:
                     complete(must=False)
             elif pending and form == b":" and not line:
@@ -372,21 +354,7 @@ def _ssl_context() -> ssl.SSLContext:
     return httpx2.create_ssl_context()
 
 
-def _require_no_failure(url: str, value: Any, *, within: bool = False) -> None:
-    """Refuse a failure in a stream, which may pass if it is ``within`` a text or its status does.
-
-    Raises:
-        _FailedError: The value is one.
-    """
-    if failure := failure_of(value):
-        passes = within or not failure.status
-        status = 0 if passes else failure.status
-        message = f"{url} {failure.words}: {LOG}"
-        raise _FailedError(message, status, passes=passes or network.may_pass(failure.status))
-
-
 async def _content(url: str, response: httpx2.Response) -> bytes:
-    """Return the body of an answer, up to the maximum size."""
     return b"".join([part async for part in _parts(url, response, MAX_BODY)])
 
 
@@ -405,11 +373,7 @@ async def _lines(url: str, response: httpx2.Response) -> AsyncIterator[bytes]:
 
 
 async def _parts(url: str, response: httpx2.Response, most: int) -> AsyncIterator[bytes]:
-    """Yield the bytes of an answer as they arrive.
-
-    Raises:
-        UsageError: They are packed in an unknown or broken way, or more than ``most``.
-    """
+    """Yield the bytes of an answer as they arrive, unpacked; refuse more than ``most``."""
     encoding = response.headers.get("content-encoding", "identity").strip().lower()
     require(
         encoding in ("identity", "", *PACKED),

@@ -66,15 +66,10 @@ def delivered(
 ) -> Delivered:
     """Return which tokens of an answer were delivered.
 
-    Args:
-        text: The answer, up to a stop string.
-        ids: Its token ids, if the server returns any.
-        counted: Its tokens by ``usage``.
-        ended: Whether the end token is among them.
-        size: Bytes of the answer, with thoughts and calls of tools; no token has less than one.
-        tokenizer: That of the server, if it is known.
-        stop: Strings that end the text, without being part of it.
-        least: Fewer tokens than these cannot be all that came, such as those of the last chunk.
+    ``text`` is the answer up to a ``stop`` string, ``ids`` are those that the server returns, if
+    any, and ``counted`` its tokens by ``usage``, among them the end token if it ``ended``. It has
+    ``size`` bytes with thoughts and calls of tools; no token has less than one. Fewer tokens than
+    ``least`` cannot be all that came, such as those of the last chunk.
     """
     if tokenizer is not None and (ids or counted):
         expected = len(tokenizer(text, add_special_tokens=False)["input_ids"]) + ended
@@ -97,13 +92,7 @@ def delivered(
 
 
 def content_of(text: str, thoughts: str, calls: str) -> str:
-    """Return what an answer has for its reader, in a word of the column ``content``.
-
-    Args:
-        text: The text without calls of tools; thoughts by the marks of models are none.
-        thoughts: What was delivered as thoughts.
-        calls: The calls of tools.
-    """
+    """Return what an answer has for its reader, in a word of the column ``content``."""
     if answer_in(text).strip():
         return TEXT
     return CALLS if calls else THOUGHTS if f"{thoughts}{text}".strip() else NOTHING
@@ -171,11 +160,7 @@ def shares_of(spans: Sequence[Span]) -> list[tuple[float, float]]:
 def read_rounds(
     value: Any, output_tokens: int, vocabulary: int | None = None
 ) -> tuple[RoundRecord, ...]:
-    """Return the rounds of a text of so many tokens, the first of which has no round.
-
-    Raises:
-        UsageError: The value is no list of rounds, or a number of a round is out of range.
-    """
+    """Return the rounds of a text of so many tokens, the first of which has no round."""
     require(
         isinstance(value, list) and len(value) <= MOST_ROUNDS and all(map(_is_row, value)),
         f"the server tells the rounds {excerpt(value)}, which are none",

@@ -102,15 +102,11 @@ def learn_dialect(
     ask: Callable[[Mapping[str, Any]], Streamed],
     asked_for: Collection[str] = (),
 ) -> tuple[Dialect, Streamed]:
-    """Return the dialect of a server, and its answer to a request in this dialect.
+    """Return the dialect of a server, and its answer to a request ``body`` in this dialect.
 
     If the server takes a request only without its options, these are added one by one: each as it
-    is, then in its other form, and else left out alone.
-
-    Args:
-        body: A request with all options.
-        ask: Sends a request.
-        asked_for: Options that the user gave, which are never changed.
+    is, then in its other form, and else left out alone. Options that the user ``asked_for`` are
+    never changed.
     """
     answer = ask(body)
     if not _refused(answer):
@@ -133,9 +129,9 @@ def learn_dialect(
     for name in dialect.refused:
         refused = tuple(other for other in dialect.refused if other != name)
         for form in ({}, *({name: form} for form in OTHER_FORMS.get(name, ()))):
-            tried = dialect._replace(forms={**dialect.forms, **form}, refused=refused)
-            if not _refused(ask(tried.of(body))):
-                dialect = tried
+            wider = dialect._replace(forms={**dialect.forms, **form}, refused=refused)
+            if not _refused(ask(wider.of(body))):
+                dialect = wider
                 break
     return dialect, ask(dialect.of(body))
 
@@ -164,12 +160,7 @@ class Completion(NamedTuple):
 
 @dataclass(frozen=True)
 class Server:
-    """A server at an address such as ``http://localhost:8080/v1``.
-
-    Raises:
-        UsageError: The address is none, or the server does not answer as OpenAI's API does; the
-            message says what to do.
-    """
+    """A server at an address such as ``http://localhost:8080/v1``."""
 
     url: str
     client: Client = field(default_factory=lambda: Client(advice=ADVICE))
@@ -228,11 +219,7 @@ class Server:
         return url + "".join(self.url.partition("?")[1:])
 
     def located(self) -> Server:
-        """Return the server at the address under which it lists its models, if it does.
-
-        Raises:
-            UsageError: It does not run, or wants another key.
-        """
+        """Return the server at the address under which it lists its models, if it does."""
         bases = self._bases
         try:
             self.client.reach(self._at(f"{self.base}/models"))
@@ -250,12 +237,7 @@ class Server:
     def describe(self, answers_as: str = "") -> dict[str, Any]:
         """Return what the server tells of itself: software, version, models, length of context.
 
-        Args:
-            answers_as: The name under which the server answers, if it may have another name of its
-                model than that of its list.
-
-        Raises:
-            UsageError: It has no model, or none of the name that the user gave.
+        It may answer under another name of its model than that of its list, ``answers_as``.
         """
         models = _models(self.client.get(self._at(f"{self.base}/models")))
         model = self.model or next(iter(models), None)
@@ -312,9 +294,6 @@ class Server:
         """Continue a prompt ``count`` times, with the seeds from ``seed`` on.
 
         Temperature 0 is greedy. All tokens of the vocabulary may be sampled.
-
-        Raises:
-            UsageError: It does not answer as OpenAI's API does, or returns no token ids.
         """
         body = self._body(prompt, temperature, limit)
         bodies = [self.dialect.of({**body, "seed": number}) for number in range(seed, seed + count)]

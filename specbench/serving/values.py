@@ -44,8 +44,21 @@ def parsed(content: bytes, *, finite: bool = False) -> Any:
         ValueError: It is something else.
         RecursionError: It is nested too deeply.
     """
-    text, number = content.decode(errors="surrogatepass"), _finite if finite else _finite_or_null
-    return json.loads(text, object_pairs_hook=_distinct, parse_float=number, parse_constant=number)
+
+    def number(text: str) -> float | None:
+        value = float(text)
+        if finite and not math.isfinite(value):
+            raise ValueError(f"{shown(text)} is not a finite number")
+        return value if math.isfinite(value) else None
+
+    def distinct(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+        values = dict(pairs)
+        if len(values) < len(pairs) and any(values[name] != value for name, value in pairs):
+            raise ValueError("a key occurs twice")
+        return values
+
+    text = content.decode(errors="surrogatepass")
+    return json.loads(text, object_pairs_hook=distinct, parse_float=number, parse_constant=number)
 
 
 def whole(parts: Iterable[str]) -> str:
@@ -152,20 +165,3 @@ def _code(fields: Mapping[str, Any]) -> int:
             if isinstance(code, int) and HTTPStatus.BAD_REQUEST <= code < 600:
                 return code
     return 0
-
-
-def _distinct(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    values = dict(pairs)
-    if len(values) < len(pairs) and any(values[name] != value for name, value in pairs):
-        raise ValueError("a key occurs twice")
-    return values
-
-
-def _finite(text: str) -> float:
-    if not math.isfinite(number := float(text)):
-        raise ValueError(f"{shown(text)} is not a finite number")
-    return number
-
-
-def _finite_or_null(text: str) -> float | None:
-    return number if math.isfinite(number := float(text)) else None

@@ -202,11 +202,7 @@ class Definition(StrictModel):
         return columns_of("\n".join(filter(None, texts)))
 
     def make_example(self, row: Row, name: str) -> Example:
-        """Return the example of a row; ``name`` is its id unless the task file has a template.
-
-        Raises:
-            UsageError: A value is missing or of the wrong type, or the prompt is empty.
-        """
+        """Return the example of a row; ``name`` is its id unless the task file has a template."""
 
         def filled(template: str | None) -> str:
             return fill(template or "", row)

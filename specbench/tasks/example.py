@@ -23,44 +23,30 @@ class Answered(Protocol):
 
 @dataclass(frozen=True)
 class Example:
-    """One prompt or conversation, with its reference answers or tests.
+    """One prompt or conversation, with its reference answers or tests."""
 
-    Attributes:
-        id: Name of the example, unique within its task and split.
-        prompt: Text given to the models; of a conversation, the user's first message, or the last
-            one if the messages before it are in ``conversation``.
-        reference: Correct answer, if known; of a conversation, to the first message.
-        tests: Python statements that a generated program must pass.
-        passage: Part of the prompt that may be truncated at its end if the prompt is too long, for
-            instance the article to summarise.
-        code_prefix: Program text before a generated continuation, such as HumanEval's signature.
-        entry_point: Function that a generated program must define.
-        category: Group of examples, such as a domain; empty if there is none.
-        turns: All messages of the user in a conversation of several turns, the prompt first.
-        references: Correct answers of the turns.
-        alternatives: Further correct answers of each turn, or of the prompt: the best one counts.
-        conversation: A conversation that one answer continues, with its system message and earlier
-            answers; the last message has the prompt.
-        greedy: The target's own greedy text, known only while a sample is scored.
-        cut: Whether the limit on new tokens cut the answer, known only while it is scored.
-        columns: Other columns of the user's prompt file; nothing uses them.
-    """
-
-    id: str
+    id: str  # unique within its task and split
+    # Text given to the models; of a conversation, the user's first message, or the last one if the
+    # messages before it are in ``conversation``.
     prompt: str
-    reference: str | None = None
-    tests: tuple[str, ...] = ()
-    passage: str = ""
-    code_prefix: str = ""
-    entry_point: str = ""
-    category: str = ""
-    turns: tuple[str, ...] = ()
-    references: tuple[str | None, ...] = ()
-    alternatives: tuple[tuple[str, ...], ...] = ()
+    reference: str | None = (
+        None  # correct answer, if known; of a conversation, to the first message
+    )
+    tests: tuple[str, ...] = ()  # Python statements that a generated program must pass
+    passage: str = ""  # part of the prompt whose end may be cut, such as the article to summarise
+    code_prefix: str = ""  # before a generated continuation, such as HumanEval's signature
+    entry_point: str = ""  # function that a generated program must define
+    category: str = ""  # group of examples, such as a domain
+    turns: tuple[str, ...] = ()  # all messages of the user, if there are several, the prompt first
+    references: tuple[str | None, ...] = ()  # correct answers of the turns
+    alternatives: tuple[tuple[str, ...], ...] = ()  # further ones, by turn: the best one counts
+    # A conversation that one answer continues; the last message has the prompt.
     conversation: tuple[Message, ...] = ()
-    greedy: str | None = None
-    cut: bool = False
-    columns: Mapping[str, Any] | None = field(default=None, compare=False)
+    greedy: str | None = None  # the target's own greedy text, known only while a sample is scored
+    cut: bool = False  # whether the limit on new tokens cut the answer, likewise
+    columns: Mapping[str, Any] | None = field(
+        default=None, compare=False
+    )  # others of a prompt file
 
     @property
     def messages(self) -> tuple[str, ...]:

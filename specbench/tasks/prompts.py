@@ -47,11 +47,7 @@ log = logging.getLogger(__name__)
 
 
 def read_conversation(row: Row, column: str) -> tuple[tuple[Message, ...], str | None]:
-    """Return the messages in a column up to the one to be answered, and the answer behind it.
-
-    Raises:
-        UsageError: They are no messages with texts, or there is nothing to answer.
-    """
+    """Return the messages in a column up to the one to be answered, and the answer behind it."""
     entries, where = _entries(row.columns[column]), f"{row.location}: `{column}`"
     if entries is None:
         raise UsageError(
@@ -63,13 +59,8 @@ def read_conversation(row: Row, column: str) -> tuple[tuple[Message, ...], str |
     require(bool(asking), f"{where} has no message of the user: add one or remove the row")
     answers = [text_of(m) for m in messages[asking[-1] :] if m["role"] == ANSWER]
     if (text := row.columns.get(SYSTEM)) and messages[0]["role"] not in ("system", "developer"):
-        asking, messages = (
-            [n + 1 for n in asking],
-            [
-                {"role": "system", "content": _checked(text, SYSTEM, row)},
-                *messages,
-            ],
-        )
+        messages = [{"role": "system", "content": _checked(text, SYSTEM, row)}, *messages]
+        asking = [n + 1 for n in asking]
     return tuple(messages[: asking[-1]]), next(filter(None, answers), None)
 
 
@@ -177,14 +168,7 @@ def prompts_task(path: Path, *, cut: bool = False) -> Task:
     one or several per turn, of which further ones are ignored. So are ``id`` or ``question_id``,
     ``category``, and ``passage``, the part of the prompt that may be cut. In ``.txt`` every line is
     a prompt. Each may be packed. Empty lines are skipped. The ``question.jsonl`` of Spec-Bench and
-    MT-Bench has this form.
-
-    Args:
-        path: The file.
-        cut: Whether a prompt without a ``passage`` may be cut at its end.
-
-    Raises:
-        UsageError: Unreadable or empty file, unknown format, or a bad line, as ``file:line: ...``.
+    MT-Bench has this form. With ``cut``, a prompt without a ``passage`` may be cut at its end.
     """
     plain = plain_name(path)
     needed = ["prompt"] if plain.suffix == ".txt" else []
@@ -274,13 +258,10 @@ def _tests(row: Row) -> dict[str, Any]:
     if not tests and name and (check := _text(row, CHECK)):
         tests = [check, f"check({name})"]
     prompt = _text(row, "prompt") if "prompt" in row.columns else ""
-    prefix = _text(row, "code_prefix") or (prompt if prompt and _begins(prompt, name) else "")
+    # A prompt may be the beginning of a function, which an answer continues.
+    begins = name and re.search(rf"^def {re.escape(name)}\(", prompt, re.M)
+    prefix = _text(row, "code_prefix") or (prompt if begins else "")
     return {"tests": tuple(tests), "entry_point": name, "code_prefix": prefix} if tests else {}
-
-
-def _begins(prompt: str, name: str) -> bool:
-    """Return whether a prompt is the beginning of a function, which an answer continues."""
-    return bool(name) and re.search(rf"^def {re.escape(name)}\(", prompt, re.M) is not None
 
 
 def _references(row: Row, several: bool) -> list[list[str]]:

@@ -40,9 +40,6 @@ def read_rows(
 
     In plain text, every line is a row with the single column ``prompt``. Messages call the file
     ``noun``. Every row must have the ``needed`` columns; a dotted name may be a nested column.
-
-    Raises:
-        UsageError: Unreadable or empty file, unknown format, or a bad line, as ``file:line: ...``.
     """
     suffix = plain_name(path).suffix
     if suffix not in suffixes:

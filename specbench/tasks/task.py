@@ -97,10 +97,6 @@ class Task:
             seed: 0 takes the first examples. Other seeds give a disjoint set from a generator and a
                 shuffled order from a file. The seed also determines the few-shot examples, which
                 are the same for all prompts.
-
-        Raises:
-            UsageError: A missing split or unusable data.
-            RunError: The dataset cannot be loaded from the hub.
         """
         return self.source.examples(split, limit, seed)
 
@@ -145,12 +141,7 @@ def task_path(name_or_path: str | Path) -> Path:
 
 
 def load_task(name_or_path: str | Path, options: DataOptions = DataOptions()) -> Task:  # noqa: B008
-    """Load a bundled task by its name, or any task from a TOML file, without reading its data.
-
-    Raises:
-        UsageError: Unknown name, unreadable or invalid file, or shots for a task without a template
-            for them.
-    """
+    """Load a bundled task by its name, or any task from a TOML file, without reading its data."""
     path = task_path(name_or_path)
     definition = read_toml(path, Definition, "task file")
     if options.shots and definition.prompt.shot is None:
@@ -169,8 +160,7 @@ def load_task(name_or_path: str | Path, options: DataOptions = DataOptions()) ->
 def local_task(name: str, shots: int | None = None, folder: Path | None = None) -> Task:
     """Load a bundled task whose data is in a folder, or by default in the package.
 
-    Raises:
-        UsageError: There is none. A run may name any file, so the user names the file of a task.
+    A run may name any file, so the user names the file of a task.
     """
     if name not in task_names():
         raise UsageError(f"{name} is not bundled: name its file with --task or --prompts")

@@ -88,12 +88,7 @@ def end_of(text: str) -> int | None:
 
 
 def answer_in(text: str, begun: bool = False) -> str:
-    """Return what follows the thoughts in a text; empty if it ends within them.
-
-    Args:
-        text: The text of a model.
-        begun: Whether the prompt began the thoughts.
-    """
+    """Return what follows the thoughts, perhaps ``begun`` in the prompt; empty without an end."""
     if (end := end_of(text)) is None:
         return "" if begun or is_begun(text) else text
     answer = _AROUND.fullmatch(text, end)

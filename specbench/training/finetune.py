@@ -58,11 +58,6 @@ def finetune_draft(
 
     ``report`` gets the number of each finished step and its loss as text. Losses are in nats per
     token of the answers.
-
-    Raises:
-        UsageError: The model is not available or not supported, the task has no training split or
-            no references, or most of its prompts are too long.
-        RunError: The loss is not finite, or the folder cannot be written.
     """
     torch_device = choose_device(device)
     examples = _referenced(task, "train", recipe.steps * recipe.batch_size, recipe.seed)
@@ -83,7 +78,15 @@ def finetune_draft(
     with _atomic_folder(folder) as unfinished:
         started = time.perf_counter()
         before = _held_out_loss(model, batch, unseen, recipe.batch_size)
-        _train(model, batch, material, recipe, report)
+        optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.98), weight_decay=0.01)
+        model.train()
+        for step in range(recipe.steps):
+            optimizer.param_groups[0]["lr"] = recipe.rate(step)
+            chosen = material.taken(step * recipe.batch_size, recipe.batch_size)
+            loss = _loss(model, *batch(chosen))
+            descend(loss, model, optimizer, step, "; nothing was saved")
+            report(step + 1, f"loss {loss.item():.3f}")
+        model.eval()
         after = _held_out_loss(model, batch, unseen, recipe.batch_size)
         description = {
             "base": shown_path(draft),
@@ -98,20 +101,6 @@ def finetune_draft(
         tokenizer.save_pretrained(unfinished)
         (unfinished / DESCRIPTION).write_text(json.dumps(description, indent=2) + "\n")
     return description
-
-
-def _train(
-    model: PreTrainedModel, batch: Batch, material: Material, recipe: DraftRecipe, report: ShowStep
-) -> None:
-    optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.98), weight_decay=0.01)
-    model.train()
-    for step in range(recipe.steps):
-        optimizer.param_groups[0]["lr"] = recipe.rate(step)
-        chosen = material.taken(step * recipe.batch_size, recipe.batch_size)
-        loss = _loss(model, *batch(chosen))
-        descend(loss, model, optimizer, step, "; nothing was saved")
-        report(step + 1, f"loss {loss.item():.3f}")
-    model.eval()
 
 
 def _loss(model: PreTrainedModel, ids: Tensor, labels: Tensor) -> Tensor:

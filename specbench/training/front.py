@@ -157,15 +157,11 @@ class Worth(NamedTuple):
         distance = self.distance
         names = ["target", *["static"] * (len(self.static) - 2), "draft"]
         return {
-            "sentence": self.sentence(metric),
-            "metric": metric.name,
-            "better": bool(distance.low > 0),
-            "n": distance.n,
-            "distance": distance.value,
+            **{"sentence": self.sentence(metric), "metric": metric.name},
+            **{"better": bool(distance.low > 0), "n": distance.n, "distance": distance.value},
             "distance_least": distance.least,
             "distance_interval": [distance.low, distance.high],
-            "smallest_shown": smallest_shown(distance),
-            "head": self.head.described(),
+            **{"smallest_shown": smallest_shown(distance), "head": self.head.described()},
             "others": [
                 {"name": name, **point.described()}
                 for name, point in zip(names, self.static, strict=True)

@@ -44,12 +44,9 @@ class Multiplier(NamedTuple):
     def for_acceptance(self, gained: float, goal: float, done: float) -> Multiplier:
         """Return the next multiplier for a target acceptance.
 
-        It may become negative, which makes a head that accepts too much stricter.
-
-        Args:
-            gained: Acceptance of this step; 0 is the target's own, 1 the draft's.
-            goal: The acceptance to reach, in the same unit.
-            done: Fraction of the steps that is done, with this one.
+        It may become negative, which makes a head that accepts too much stricter. In what this step
+        ``gained`` and in the ``goal``, 0 is the target's own acceptance and 1 the draft's; ``done``
+        is the fraction of the steps, with this one.
         """
         start = gained if self.start is None else self.start
         now = start + (goal - start) * min(1.0, done / RAMP)
@@ -82,8 +79,7 @@ class Checked(NamedTuple):
 class Goal:
     """The best head is the one farthest above the static front; lambda is fixed.
 
-    Args:
-        static: The static weights on held-out prompts, from target to draft.
+    ``static`` are the static weights on held-out prompts, from target to draft.
     """
 
     def __init__(self, static: Sequence[Point]) -> None:

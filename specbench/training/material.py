@@ -76,12 +76,9 @@ def read_material(
     *,
     thinking: bool = False,
 ) -> Material:
-    """Encode every prompt as a run does, and skip those that fail.
+    """Encode every prompt as a run does, and skip those that fail, if most do not.
 
     Prompts over the limit are cut inside their passage; without a passage they are skipped.
-
-    Raises:
-        UsageError: Most prompts fail, so the remaining ones would not represent the task.
     """
     encoded: list[tuple[Example, list[int]]] = []
     problems: list[str] = []
@@ -114,11 +111,7 @@ def split_material(
 
 
 def read_materials(pair: LoadedPair, task: Task, recipe: HeadRecipe) -> Materials:
-    """Encode all examples for the training of a head.
-
-    Raises:
-        UsageError: The task has no training split, or most prompts are too long.
-    """
+    """Encode all examples for the training of a head."""
 
     def read(split: str, count: int, seed: int) -> Material:
         return split_material(pair, task, split, count, seed, recipe.max_prompt_tokens)
@@ -136,11 +129,8 @@ def read_materials(pair: LoadedPair, task: Task, recipe: HeadRecipe) -> Material
 def describe_data(task: Task, left_out: dict[str, int]) -> dict[str, Any]:
     """Return the data section in the description of a head or a draft."""
     return {
-        "task": task.name,
-        "task_version": task.version,
-        "prompt_format": task.prompt_format,
-        "data": task.provenance(),
-        "left_out": left_out,
+        **{"task": task.name, "task_version": task.version, "prompt_format": task.prompt_format},
+        **{"data": task.provenance(), "left_out": left_out},
     }
 
 

@@ -172,9 +172,7 @@ def descend(
 ) -> float:
     """Take one optimizer step; return the norm of the gradient before clipping.
 
-    Raises:
-        RunError: The loss or gradient is not finite; the message ends with ``advice``, which
-            follows "a lower --learning-rate".
+    ``advice`` ends the message on a loss or gradient that is not finite.
     """
     optimizer.zero_grad()
     loss.backward()

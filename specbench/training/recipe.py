@@ -204,9 +204,6 @@ def head_recipe(pair: PairSpec, task: Task, chosen: Mapping[str, Any]) -> HeadRe
 
     The user's values (None: not given) override the pair's ``[<pair>.training]`` in ``pairs.toml``,
     which overrides the task's ``[training]``, which overrides the defaults.
-
-    Raises:
-        UsageError: A value out of range, or an unknown name or a wrong type in one of the files.
     """
     values, pairs_own = dict(task.training), f"{pair.name}.training."
     validated(HeadRecipe, values, str(task.path), lambda key: quoted(f"training.{key}"))
@@ -224,11 +221,7 @@ def warm_up_cosine(step: int, steps: int) -> float:
 
 
 def check_folder(folder: Path, resume: bool) -> bool:
-    """Return whether training is needed: False if ``resume`` finds a finished head.
-
-    Raises:
-        UsageError: Training would overwrite a head or checkpoint, or the folder is not writable.
-    """
+    """Return whether training is needed: False if ``resume`` finds a finished head."""
     check_writable(folder)
     if is_head(folder):
         if resume:

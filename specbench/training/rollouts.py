@@ -192,9 +192,6 @@ def drafted_rollouts(
     """Sample a text per prompt and head as ``roll_out``, in rounds of ``DRAFT_LENGTH`` drafts.
 
     Bonus tokens of the texts are left out: they come from p, whatever the weights are.
-
-    Raises:
-        UsageError: A text may become longer than what the drafter can read.
     """
     context, longest = context_of(drafter, pair), max(map(len, prompts))
     if context is not None and longest + max_new_tokens > context:

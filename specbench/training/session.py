@@ -45,12 +45,7 @@ NO_SPREAD = 1e-6  # of rewards; smaller spreads are rounding errors
 def prepare(
     pair: LoadedPair, task: Task, recipe: HeadRecipe, folder: Path, resume: bool = False
 ) -> Training:
-    """Encode all prompts and restore a checkpoint if ``resume`` is set; writes nothing.
-
-    Raises:
-        UsageError: The checkpoint cannot be read or is from another training, the task has no
-            training split, or most of its prompts are too long.
-    """
+    """Encode all prompts and restore a checkpoint if ``resume`` is set; writes nothing."""
     # Before the checkpoint, since a dataset's provenance is known only once it has been read.
     training = Training(pair, task, recipe, read_materials(pair, task, recipe))
     if resume and (folder / CHECKPOINT).exists():
@@ -76,11 +71,8 @@ def start(
     """Measure what comes before the first step, as far as no checkpoint has it.
 
     ``others`` are trainings that follow, by their folders; those that need the same front get it,
-    with a checkpoint. ``show`` is called with what is done now.
-
-    Raises:
-        RunError: The folder cannot be written.
-        NothingToLearnError: See ``Training.begin``. Nothing is written.
+    with a checkpoint. ``show`` is called with what is done now. Where there is nothing to learn,
+    nothing is written.
     """
     if training.begun:
         return
@@ -118,11 +110,7 @@ def carry_out(
     """Train a head, write it to its folder, and return its description in ``head.json``.
 
     ``report`` gets every step after its checkpoint is written, and first those before a resume.
-
-    Raises:
-        RunError: The folder cannot be written or the loss is not finite; the last checkpoint
-            remains.
-        NothingToLearnError: See ``Training.begin``.
+    After an error, the last checkpoint remains.
     """
     name = training.task.name
     start(training, folder)
@@ -149,11 +137,8 @@ def carry_out(
 
 
 def _save_checkpoint(training: Training, path: Path) -> None:
-    content = {
-        **_identity(training),
-        "step": len(training.history),
-        "static": [point.lists() for point in training.static],
-    }
+    content = {**_identity(training), "step": len(training.history)}
+    content["static"] = [point.lists() for point in training.static]
     if training.begun:
         content |= {
             "multiplier": training.multiplier._asdict(),
@@ -187,29 +172,24 @@ def _load_checkpoint(training: Training, path: Path) -> None:
                     f"{path} is from a training with another {name} ({values}): use the same "
                     "values, or train in another folder"
                 )
-        _restore(training, content)
+        training.static = [Point.from_lists(values) for values in content["static"]]
+        if "head" in content:
+            training.begin()
+            training.head.load_state_dict(content["head"])
+            training.optimizer.load_state_dict(content["optimizer"])
+            training.multiplier = Multiplier(**content["multiplier"])
+            training.best = content["best"] and Checked(**content["best"])
+            training.generator.set_state(content["generator"])
+            training.history = [TrainingStep(**row) for row in content["history"]]
+            device = training.pair.target.device
+            for texts, cut, *columns in content["scored"]:
+                *of_tokens, likelihood, reward = (column.to(device) for column in columns)
+                rollouts = Rollouts(texts, cut, *of_tokens)
+                training.scored.append(Scored(rollouts, likelihood, reward))
     except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
         raise UsageError(
             f"{path} is damaged or from another version of specbench: train again in another folder"
         ) from error
-
-
-def _restore(training: Training, content: dict[str, Any]) -> None:
-    """Set a training to the state of a checkpoint."""
-    training.static = [Point.from_lists(values) for values in content["static"]]
-    if "head" not in content:
-        return
-    training.begin()
-    training.head.load_state_dict(content["head"])
-    training.optimizer.load_state_dict(content["optimizer"])
-    training.multiplier = Multiplier(**content["multiplier"])
-    training.best = content["best"] and Checked(**content["best"])
-    training.generator.set_state(content["generator"])
-    training.history = [TrainingStep(**row) for row in content["history"]]
-    device = training.pair.target.device
-    for texts, cut, *columns in content["scored"]:
-        *of_tokens, likelihood, reward = (column.to(device) for column in columns)
-        training.scored.append(Scored(Rollouts(texts, cut, *of_tokens), likelihood, reward))
 
 
 def _identity(training: Training) -> dict[str, dict[str, Any]]:
@@ -219,11 +199,8 @@ def _identity(training: Training) -> dict[str, dict[str, Any]]:
         "models": dict(fingerprints(pair)),
         "place": {"device": target.device.type, "dtype": str(target.dtype)},
         "task": {
-            "name": task.name,
-            "version": task.version,
-            "metric": training.metric.name,
-            "stop": [*task.stop],
-            "tokens of a text": training.tokens,
+            **{"name": task.name, "version": task.version, "metric": training.metric.name},
+            **{"stop": [*task.stop], "tokens of a text": training.tokens},
         },
         "data": _data(task),
         "recipe": training.recipe.model_dump(),
@@ -254,9 +231,6 @@ def _describe(training: Training) -> dict[str, Any]:
         "worth": training.measure_worth().described(training.metric),
         "steps_without_gradient": sum(p.reward_spread < NO_SPREAD for p in history),
         "seconds": round(seconds, 1),
-        "versions": {
-            "specbench": __version__,
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-        },
+        "versions": {"specbench": __version__, "torch": torch.__version__}
+        | {"python": platform.python_version()},
     }

@@ -43,35 +43,26 @@ CHECKS = 6  # measurements of the head during training
 class Training:
     """A head in training: its data, optimizer and progress.
 
-    Attributes:
-        tokens: The most tokens of a text.
-        checks: How often the head is measured during training.
-        static: Static weights on held-out prompts, from target to draft; see ``measure_front``.
-        start: The untrained head, which never changes.
-        head: The head in training.
-        goal: What training aims at, from ``begin`` on.
-        multiplier: Lambda relative to the slope of the static ensemble.
-        best: The best head so far.
-        history: The progress of every step so far.
-        scored: The texts of the last steps, which updates read.
+    From ``begin`` on, it has the untrained head ``start``, which never changes, the ``head`` in
+    training, and the ``goal`` of the training.
     """
 
     def __init__(
         self, pair: LoadedPair, task: Task, recipe: HeadRecipe, materials: Materials
     ) -> None:
         self.pair, self.task, self.recipe, self.materials = pair, task, recipe, materials
-        self.checks = CHECKS
-        self.tokens = recipe.text_tokens(task)
+        self.checks = CHECKS  # measurements of the head during training
+        self.tokens = recipe.text_tokens(task)  # the most of a text
         filters = Sampling(top_k=recipe.top_k, top_p=recipe.top_p, min_p=recipe.min_p)
         self.samplings = [filters.updated(temperature=t) for t in recipe.temperature]
         self.metric = get_metric(recipe.metric_for(task) or "")
         self.generator = self._new_generator(recipe.seed)
-        self.static: list[Point] = []
+        self.static: list[Point] = []  # weights on held-out prompts, from target to draft
         self.begun = False
-        self.multiplier = Multiplier(recipe.acceptance_weight)
+        self.multiplier = Multiplier(recipe.acceptance_weight)  # lambda / the static slope
         self.best: Checked | None = None
         self.history: list[objective.TrainingStep] = []
-        self.scored: list[objective.Scored] = []
+        self.scored: list[objective.Scored] = []  # texts of the last steps, which updates read
 
     @property
     def front_is_measured(self) -> bool:
@@ -94,9 +85,6 @@ class Training:
         """Measure the static weights on held-out prompts, or on those that are left.
 
         ``report`` gets the number of prompts that are measured, and of all, after some prompts.
-
-        Raises:
-            NothingToLearnError: There are too few held-out prompts.
         """
         self._fill_greedy_texts()
         held_out, heads = self.materials.held_out, [self.static_head(w) for w in front.WEIGHTS]
@@ -113,12 +101,7 @@ class Training:
             report(done + len(part.examples), prompts)
 
     def begin(self) -> None:
-        """Create the head and its optimizer, from the static weights on held-out prompts.
-
-        Raises:
-            NothingToLearnError: There are too few held-out prompts, or the target is not measurably
-                better than the draft.
-        """
+        """Create the head and its optimizer, from the static weights on held-out prompts."""
         self.measure_front()
         recipe = self.recipe
         front.require_trade(self.static, self.task.name, self.metric)
@@ -151,9 +134,6 @@ class Training:
         """Roll out, score, and run the epochs of one step.
 
         The steps use the examples in order, cycling after the last, and the temperatures in turn.
-
-        Raises:
-            RunError: The loss is not finite.
         """
         began, recipe, done = time.perf_counter(), self.recipe, len(self.history)
         head = self.head
@@ -217,12 +197,8 @@ class Training:
         count, prompts = len(self.samplings), len(material.examples)
         # The last prompts of a front may be fewer than the temperatures.
         turns = [material.every(count, turn) for turn in range(min(count, prompts))]
-        rollouts = joined(
-            [
-                self._roll_out(heads, turn, generator, sampling)
-                for turn, sampling in zip(turns, self.samplings, strict=False)
-            ]
-        )
+        pairs = zip(turns, self.samplings, strict=False)
+        rollouts = joined([self._roll_out(heads, turn, generator, s) for turn, s in pairs])
         examples = [example for turn in turns for example in turn.examples]
         places = np.argsort(sorted(range(prompts), key=lambda i: i % count))  # in these examples
         points = [
@@ -294,14 +270,10 @@ class Training:
         self.materials = Materials(filled(train), filled(held_out), filled(final), left_out)
 
     def _roll_out(
-        self,
-        heads: Sequence[Head],
-        material: Material,
-        generator: torch.Generator,
-        sampling: Sampling,
+        self, heads: Sequence[Head], material: Material, generator: torch.Generator, of: Sampling
     ) -> Rollouts:
         texts = (self.pair, heads, material.prompts, self.tokens)
-        options = (generator, self.task.stop, sampling)
+        options = (generator, self.task.stop, of)
         drafter = recorded_drafter(self.recipe.drafter)
         if drafter == MODEL:
             return roll_out(*texts, *options)

@@ -93,9 +93,7 @@ def check_own_draft(setup: Setup, contexts: Sequence[Context], *, exact: bool) -
         f"(with the pair's draft {mean_of_draft:.3f})"
     )
     facts = {
-        "judged": drafts,
-        "accepted": accepted,
-        "expected": mean,
+        **{"judged": drafts, "accepted": accepted, "expected": mean},
         "expected_of_draft": mean_of_draft,
     }
     rejected, weak = min(mean, accepted / drafts) < MIN_ACCEPTANCE, mean_of_draft >= MIN_ACCEPTANCE
@@ -126,11 +124,8 @@ def check_time(pair: LoadedPair, context: Context) -> Finding:
     )
     possible = share <= MAX_SHARE and MIN_ACCOUNTED <= accounted <= 1.01
     facts = {
-        "tokens_per_second": rate,
-        "bytes_per_token": reads,
-        "copy_bandwidth": bandwidth,
-        "bandwidth_share": share,
-        "accounted": accounted,
+        **{"tokens_per_second": rate, "bytes_per_token": reads, "copy_bandwidth": bandwidth},
+        **{"bandwidth_share": share, "accounted": accounted},
     }
     subject = f"autoregressive, {str(pair.target.dtype).removeprefix('torch.')}"
     return Finding(TIME, subject, TIME, *judged(not possible, False, sentence, facts))
@@ -167,11 +162,7 @@ class Check:
 
 
 def run_check(check: Check, show_step: ShowStep) -> Iterator[Finding]:
-    """Check a pair and yield the findings; call ``show_step`` with the name of each step.
-
-    Raises:
-        SpecbenchError: The pair or a head cannot be loaded or does not fit in memory.
-    """
+    """Check a pair and yield the findings; call ``show_step`` with the name of each step."""
     if check.server is not None:
         yield from _check_server(check, check.server, show_step)
         return

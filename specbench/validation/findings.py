@@ -75,16 +75,9 @@ def failures(findings: Sequence[Finding]) -> str:
 
 
 def conclusion(findings: Sequence[Finding], claim: str, fault: str) -> str:
-    """Return one sentence that answers the question of findings of which none failed.
+    """Return one sentence on findings of which none failed, so that a claim holds without a fault.
 
-    Args:
-        findings: The findings.
-        claim: What no fault means, such as "decoded correctly".
-        fault: What was looked for.
-
-    Returns:
-        The sentence. It names the methods whose law is unknown, so that nothing is shown of what
-        they emit.
+    It names the methods whose law is unknown, so that nothing is shown of what they emit.
     """
     sound, weak = (sum(f.verdict == verdict for f in findings) for verdict in (OK, WEAK))
     if not sound:

@@ -81,10 +81,7 @@ def check_greedy(
 
 
 def first_choices(
-    pair: LoadedPair,
-    contexts: Sequence[Context],
-    texts: Sequence[Sequence[int]],
-    tie: float = TIE,
+    pair: LoadedPair, contexts: Sequence[Context], texts: Sequence[Sequence[int]], tie: float = TIE
 ) -> FirstChoices:
     """Compare each token of greedy texts with the first choice after the tokens before."""
     clear, unlike, forks = 0, 0, []

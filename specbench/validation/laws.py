@@ -111,11 +111,7 @@ def _draft_law(
 
 
 def _split(method: BoundMethod, at: Next, weight: Tensor | None) -> Split | None:
-    """Return the law of a method at K positions; the user's own law may be wrong.
-
-    Raises:
-        UsageError: It raises, or does not return a mass for every token.
-    """
+    """Return the law of a method at K positions; the user's own law may be wrong."""
     if method.law is None:
         return None
     with user_code(method.law, f"the law of {method.method}"):

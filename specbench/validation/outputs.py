@@ -41,10 +41,8 @@ def fly(
     size = max(1, min(window, n - 1))
     unsure = torch.special.entr(p.topk(min(3, p.shape[-1])).values).sum(-1) >= entropy
     unsure &= p.gather(-1, x.clamp_min(0)[..., None])[..., 0] > 0
-    drafted, last = (
-        x.ne(NOTHING).sum(-1, keepdim=True),
-        torch.arange(n) + max(size, min(bound or 0, n)),
-    )
+    drafted = x.ne(NOTHING).sum(-1, keepdim=True)
+    last = torch.arange(n) + max(size, min(bound or 0, n))
     windows = [flags[:, i + 1 : i + 1 + size].all(-1) for i in range(n)]
     may: Tensor = unsure & (last.to(x.device) < drafted)
     return flags | may[:, None] & torch.stack(windows, -1)
@@ -204,10 +202,7 @@ def enumerate_outputs(
 ) -> OutputLaw:
     """Return the law of a prompt's outputs, as far as their beginnings are likely.
 
-    Args:
-        next_token: The laws of the tokens after beginnings.
-        least: The probability of a beginning from which on it is enumerated further.
-        goes_on: Whether a beginning may be followed by another token.
+    Beginnings with at least the probability ``least`` that ``goes_on`` allows are followed further.
     """
     probabilities: list[Tensor] = []
     wrong_ones: list[Tensor] = []
@@ -216,9 +211,7 @@ def enumerate_outputs(
     level: dict[Output, dict[int, float]] = {(): {0: 1.0}}
     wrong_mass: dict[Output, float] = {(): 1.0}
     while level:
-        states = [
-            (output, position) for output, positions in level.items() for position in positions
-        ]
+        states = [(output, position) for output, part in level.items() for position in part]
         accepted, replaced, p, q = next_token(states)
         deeper: dict[Output, dict[int, float]] = {}
         rows = iter(range(len(states)))
@@ -233,14 +226,9 @@ def enumerate_outputs(
                 if not goes_on(longer := (*output, token)):
                     continue
                 wrong_mass[longer] = float(wrong[token])
-                following = {
-                    position + 1: float(going_on[row, token])
-                    for row, position in enumerate(positions)
-                }
+                following = {i + 1: float(going_on[row, token]) for row, i in enumerate(positions)}
                 following[0] = float(restarting[:, token].sum())
-                deeper[longer] = {
-                    position: mass for position, mass in following.items() if mass > 0
-                }
+                deeper[longer] = {i: mass for i, mass in following.items() if mass > 0}
                 law[token] = wrong[token] = 0
             possible = ((law > 0) | (wrong > 0)).nonzero()[:, 0]
             first = sum(len(part) for part in probabilities)

@@ -25,7 +25,6 @@ from torch import Tensor
 
 from specbench.decoding.heads.bind import BoundMethod
 from specbench.decoding.records import Generation
-from specbench.decoding.sampling import Sampling
 from specbench.engine.passes import MAX_NUMBERS
 from specbench.methods.laws import normalised
 from specbench.validation import findings, texts
@@ -37,16 +36,10 @@ IMPOSSIBLE = 2.0  # distance of a draw that no random number gives
 
 
 def distances(method: BoundMethod, tokens: texts.Tokens, laws: Laws, numbers: Tensor) -> Tensor:
-    """Return how far random numbers are from those that give the tokens of texts.
+    """Return how far random numbers are from those that give the tokens of K texts.
 
-    Args:
-        method: The bound method.
-        tokens: The tokens of K texts.
-        laws: The laws at these tokens.
-        numbers: ``[K, S, rounds, 2 N + 1]``: S alternatives of each text's random numbers.
-
-    Returns:
-        ``[K T, S]``, the largest distance over the draws of a token; 0 if all of them agree.
+    ``numbers`` ``[K, S, rounds, 2 N + 1]`` are S alternatives for each text. The result, ``[K T,
+    S]``, is the largest distance over the draws of a token; 0 if all of them agree.
     """
     rounds = tokens.round[:, None, :, None].expand(-1, numbers.shape[1], -1, numbers.shape[-1])
     numbers = numbers.gather(2, rounds).transpose(1, 2).flatten(0, 1)
@@ -55,14 +48,9 @@ def distances(method: BoundMethod, tokens: texts.Tokens, laws: Laws, numbers: Te
     n = numbers.shape[-1] // 2
     for_draft = numbers.gather(-1, position)[..., 0]
     for_acceptance = numbers.gather(-1, position + n)[..., 0]
-    corrected, final, judged = (
-        tokens.kind == texts.CORRECTED,
-        tokens.kind == texts.TARGET,
-        tokens.judged,
-    )
-    joint = method.joint
-    largest = torch.zeros_like(for_draft)
-    law = laws.at.p
+    corrected, final = tokens.kind == texts.CORRECTED, tokens.kind == texts.TARGET
+    judged, joint = tokens.judged, method.joint
+    largest, law = torch.zeros_like(for_draft), laws.at.p
     if method.rule is not None:
         drafted = tokens.drafted[judged]
         largest[judged] = _outside(laws.at.q[judged], drafted, for_draft[judged])
@@ -127,17 +115,19 @@ class Case(NamedTuple):
     @property
     def subject(self) -> str:
         """A description of the row."""
-        parts = [self.label, sampling_label(self.groups[0][0].sampling)]
-        return ", ".join([*parts, findings.WHOLE] if self.whole else parts)
+        sampling = self.groups[0][0].sampling
+        parts = [f"T={sampling.temperature:g}"]
+        parts += [f"top-k {sampling.top_k}"] if sampling.top_k is not None else []
+        parts += [f"top-p {sampling.top_p:g}"] if sampling.top_p is not None else []
+        parts += [f"min-p {sampling.min_p:g}"] if sampling.min_p is not None else []
+        return ", ".join([self.label, " ".join(parts), *([findings.WHOLE] * self.whole)])
 
 
 def check_rounds(case: Case, alpha: float, *, exact: bool = True) -> list[findings.Finding]:
     """Sample rounds or whole outputs of a method and compare them with the laws.
 
-    Args:
-        case: What to sample.
-        alpha: The probability of a false alarm of one test.
-        exact: False if the dtype is too coarse for comparing probabilities.
+    ``alpha`` is the probability of a false alarm of one test. Without ``exact``, the dtype is too
+    coarse for comparing probabilities.
     """
     seed = case.groups[0][0].seed
     tests: Tests = {  # by the names in ``COMPARED``
@@ -149,20 +139,15 @@ def check_rounds(case: Case, alpha: float, *, exact: bool = True) -> list[findin
         for context, generations in zip(contexts, texts.sample(setup, contexts), strict=True):
             _compare_tokens(setup, context, generations, tests)
             if case.whole:
-                _compare_endings(setup, generations, tests)
+                # The control is the reason why the previous output ended.
+                right = [ends_rightly(setup.pair, setup.ends, text) for text in generations]
+                reasons = [text.stopped_by for text in generations]
+                other = [reason != reasons[i - 1] for i, reason in enumerate(reasons)]
+                tests["endings"].add(1 - torch.tensor(right).float(), torch.tensor(other).float())
             if setup.method.rule is None or setup.method.law is not None or case.by_rounds:
                 law, outputs = outputs_of(setup, context, generations)
                 tests[case.first].add(law.law, law.wrong, outputs)
     return list(_findings(case, tests, alpha, exact))
-
-
-def sampling_label(sampling: Sampling) -> str:
-    """Return a short description of the sampling."""
-    parts = [f"T={sampling.temperature:g}"]
-    parts += [f"top-k {sampling.top_k}"] if sampling.top_k is not None else []
-    parts += [f"top-p {sampling.top_p:g}"] if sampling.top_p is not None else []
-    parts += [f"min-p {sampling.min_p:g}"] if sampling.min_p is not None else []
-    return " ".join(parts)
 
 
 def _compare_tokens(
@@ -188,17 +173,12 @@ def _compare_tokens(
 def compare_draws(method: BoundMethod, tokens: texts.Tokens, laws: Laws, tests: Tests) -> None:
     """Compare draws with their laws; ``tokens`` are flat."""
     next_law, split = laws.at, laws.split
-    bonus, corrected, judged = (
-        tokens.kind == texts.TARGET,
-        tokens.kind == texts.CORRECTED,
-        tokens.judged,
-    )
+    kind, judged = tokens.kind, tokens.judged
+    bonus, corrected, real = kind == texts.TARGET, kind == texts.CORRECTED, kind != texts.VOID
     if split is not None:
-        real = tokens.kind != texts.VOID
         law = torch.where(bonus[:, None], next_law.p, split.accepted + split.replaced)
-        tests["tokens"].add(
-            law[real], farther(law, next_law.p, next_law.q)[real], tokens.tokens[real]
-        )
+        wrong = farther(law, next_law.p, next_law.q)
+        tests["tokens"].add(law[real], wrong[real], tokens.tokens[real])
     if method.rule is None:
         return
     tests["bonus tokens"].add(next_law.p[bonus], next_law.q[bonus], tokens.tokens[bonus])
@@ -231,17 +211,6 @@ def compare_numbers(method: BoundMethod, tokens: texts.Tokens, laws: Laws, tests
         if correct is not None:
             correct = correct.view(tokens.kind.shape)
             numbers.add((reported - correct).abs(), (reported - correct.roll(1, -1)).abs())
-
-
-def _compare_endings(setup: texts.Setup, generations: Sequence[Generation], tests: Tests) -> None:
-    """Compare how outputs end; the control is the reason why the previous output ended."""
-    wrong = torch.tensor([not ends_rightly(setup.pair, setup.ends, text) for text in generations])
-    previous = [generations[-1], *generations[:-1]]
-    other = [
-        text.stopped_by != before.stopped_by
-        for text, before in zip(generations, previous, strict=True)
-    ]
-    tests["endings"].add(wrong.float(), torch.tensor(other).float())
 
 
 def _findings(case: Case, tests: Tests, alpha: float, exact: bool) -> Iterator[findings.Finding]:

@@ -28,15 +28,8 @@ from specbench.serving.server import Completion
 from specbench.validation import draws
 from specbench.validation.findings import FAILED, OK, WEAK, Finding, findings_of
 from specbench.validation.greedy import NEVER_UNLIKE, PART, TIE, against_plain, first_choices
-from specbench.validation.outputs import Beginning, LawsAfter, Output, enumerate_outputs
-from specbench.validation.texts import (
-    LEAD,
-    Context,
-    after_rounds,
-    extended,
-    laws_along,
-    processed,
-)
+from specbench.validation.outputs import Beginning, LawsAfter, enumerate_outputs
+from specbench.validation.texts import LEAD, Context, after_rounds, extended, laws_along, processed
 
 FALSE_ALARM = 0.005  # probability for a whole check, divided evenly among its tests
 SAMPLED = "sampled"
@@ -73,15 +66,9 @@ class TextsOfServer(NamedTuple):
     def decode(
         self, context: Context, temperature: float, count: int, limit: int, first: int = 0
     ) -> list[list[int]]:
-        """Return the tokens of texts, with an end, by ``count`` seeds from ``first`` on.
-
-        Raises:
-            UsageError: The server does not answer, or its texts cannot be tokens of the pair.
-        """
-        texts = []
-        for tokens, ended in self.complete(
-            context.prompt, temperature, count, limit, self.seed + first
-        ):
+        """Return the tokens of texts, with an end, by ``count`` seeds from ``first`` on."""
+        texts, seed = [], self.seed + first
+        for tokens, ended in self.complete(context.prompt, temperature, count, limit, seed):
             text = [*takewhile(lambda token: token not in self.pair.eos_ids, tokens)]
             require(
                 max(text, default=0) < self.end,
@@ -117,11 +104,7 @@ class TextsOfServer(NamedTuple):
 def check_server(
     server: TextsOfServer, contexts: Sequence[Context], show_step: ShowStep
 ) -> Iterator[Finding]:
-    """Yield the findings on a server; call ``show_step`` with the name of each step.
-
-    Raises:
-        UsageError: The server does not answer, or its texts cannot be tokens of the pair.
-    """
+    """Yield the findings on a server; call ``show_step`` with the name of each step."""
     pair, texts = server.pair, []
     for number, context in enumerate(contexts, 1):
         show_step(f"greedy texts, {number} of {len(contexts)}")
@@ -143,7 +126,12 @@ def check_server(
         unsure.append(extended(pair, context, answer, earlier))
     for temperature in server.temperatures:
         # Prompts of a task may begin alike, and the same prompt and seed give the same text twice.
-        cut = {tuple(c.prompt): c for c in (cut_prompt(pair, c, temperature) for c in contexts)}
+        cut = {}
+        for context in contexts:  # cut off where the log-probability of the next token varies most
+            prompt, sampling = [*context.prompt], Sampling(temperature=temperature)
+            laws = laws_along(pair.target, [*prompt, 0], len(prompt), sampling)
+            prompt = prompt[: int(draws.log_moments(laws)[1].argmax()) + 1]
+            cut[tuple(prompt)] = Context(context.name, prompt)
         yield from _sampled(server, unsure, [*cut.values()], temperature, show_step)
 
 
@@ -189,13 +177,6 @@ def _sampled(
         # Here a test must name a visible fault: its control may have failed by chance.
         powerless = finding.verdict == OK and finding.facts.get("share", 1) is None
         yield replace(finding, verdict=WEAK) if powerless else finding
-
-
-def cut_prompt(pair: LoadedPair, context: Context, temperature: float) -> Context:
-    """Cut a prompt off where the log-probability of the next token varies most."""
-    prompt, sampling = list(context.prompt), Sampling(temperature=temperature)
-    _, variance = draws.log_moments(laws_along(pair.target, [*prompt, 0], len(prompt), sampling))
-    return Context(context.name, prompt[: int(variance.argmax()) + 1])
 
 
 def _compare(
@@ -274,13 +255,13 @@ def prefixes(
     limit, models = max(map(len, texts)), (server.pair.target, server.pair.draft)
 
     def after(beginnings: Sequence[Beginning]) -> LawsAfter:
-        rows = [[*tokens, 0] for tokens, _ in beginnings]
-        prompted = context.prompt, rows, 1
+        prompted = context.prompt, [[*tokens, 0] for tokens, _ in beginnings], 1
         p, q = (server.laws(model, temperature, *prompted)[:, 0].cpu() for model in models)
         return torch.zeros_like(p), p, p, q
 
-    def goes_on(prefix: Output) -> bool:
-        return prefix[-1] != server.end and len(prefix) < limit
-
-    law = enumerate_outputs(after, 2 * draws.MIN_EXPECTED / len(texts), goes_on)
+    law = enumerate_outputs(
+        after,
+        2 * draws.MIN_EXPECTED / len(texts),
+        lambda prefix: prefix[-1] != server.end and len(prefix) < limit,
+    )
     return law.law, law.wrong, torch.tensor([law.cell(tuple(tokens)) for tokens in texts])

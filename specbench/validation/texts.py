@@ -148,7 +148,7 @@ def sample(setup: Setup, contexts: Sequence[Context]) -> list[list[Generation]]:
     The prompts take turns in one batch, so its rows have different lengths.
     """
     requests = [
-        Request(context.prompt, _key(context, number))
+        Request(context.prompt, f"check/{context.name}/{number}")  # as ``random_numbers`` has it
         for number in range(setup.texts)
         for context in contexts
     ]
@@ -171,12 +171,8 @@ def sample(setup: Setup, contexts: Sequence[Context]) -> list[list[Generation]]:
 
 def random_numbers(setup: Setup, context: Context, rounds: int) -> Tensor:
     """Return the random numbers of a prompt's texts, ``[texts, rounds, 2 N + 1]``."""
-    keys = (_key(context, number) for number in range(setup.texts))
+    keys = (f"check/{context.name}/{number}" for number in range(setup.texts))
     return torch.stack([uniforms(setup.seed, key, rounds, setup.drafts) for key in keys])
-
-
-def _key(context: Context, number: int) -> str:
-    return f"check/{context.name}/{number}"
 
 
 VOID, ACCEPTED, CORRECTED, TARGET = range(4)

@@ -11,7 +11,7 @@ from transformers import LlamaConfig
 from specbench.decoding.loop import DecodeOptions, Request, decode, decode_all
 from specbench.decoding.modules.loaded import LoadedModule
 from specbench.decoding.modules.module import MODULES, DraftModule, ModuleConfig
-from specbench.decoding.records import Generation, RoundRecord
+from specbench.decoding.records import Generation
 from specbench.decoding.sampling import Sampling
 from specbench.engine.pair import LoadedPair
 from specbench.engine.passes import plain_pass
@@ -19,8 +19,6 @@ from specbench.methods import Positions, Rule, Verdict
 from specbench.validation.greedy import TIE
 
 GREEDY = Sampling(temperature=0)
-
-
 OPTIONS = DecodeOptions(Sampling(), draft_length=5, max_new_tokens=16)
 
 
@@ -124,7 +122,10 @@ def divergence(
     start = 0
     for mine, theirs in zip(one.rounds, other.rounds, strict=False):
         rounds = [
-            (_counts(record), text.token_ids[start : start + record.emitted])
+            (
+                *(record.proposed, record.accepted, record.emitted),
+                text.token_ids[start : start + record.emitted],
+            )
             for record, text in ((mine, one), (theirs, other))
         ]
         if rounds[0] != rounds[1]:
@@ -132,7 +133,7 @@ def divergence(
         start += mine.emitted
     else:
         return None
-    both = zip(rounds[0][1], rounds[1][1], strict=False)
+    both = zip(rounds[0][-1], rounds[1][-1], strict=False)
     common = [token for token, _ in takewhile(lambda pair: pair[0] == pair[1], both)]
     text = [*prompt, *one.token_ids[:start], *common, 0]
     best = [
@@ -153,7 +154,3 @@ def require_equal_up_to_ties(
         if (first := divergence(pair, request.prompt, one, other)) is not None:
             print(f"{request.key}: {first}")
             assert first.margin <= TIE, f"{request.key} differs, and not by a tie: {first}"
-
-
-def _counts(record: RoundRecord) -> tuple[int, int, int]:
-    return record.proposed, record.accepted, record.emitted

@@ -139,12 +139,9 @@ def through_numpy(array):
         *(
             (write, "RuntimeError: Inplace update")
             for write in (
-                lambda at, x: at.p.mul_(0.5),
-                lambda at, x: at.p[:, 3:4].zero_(),
-                lambda at, x: at.q.copy_(at.p),
-                lambda at, x: torch.div(at.p1, 2, out=at.p1),
-                lambda at, x: at.h_p.relu_(),
-                lambda at, x: x.zero_(),
+                *(lambda at, x: at.p.mul_(0.5), lambda at, x: at.p[:, 3:4].zero_()),
+                *(lambda at, x: at.q.copy_(at.p), lambda at, x: torch.div(at.p1, 2, out=at.p1)),
+                *(lambda at, x: at.h_p.relu_(), lambda at, x: x.zero_()),
             )
         ),
         # Aliases without a version.

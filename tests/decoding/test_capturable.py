@@ -52,20 +52,13 @@ class Deterministic(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if torch.Tag.nondeterministic_seeded in func.tags and not _without_dropout(
-            func, args, kwargs or {}
-        ):
-            raise RandomError(str(func))
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            # Some operations, such as attention, are only random with dropout.
+            names = [argument.name for argument in func._schema.arguments]
+            values = dict(zip(names, args, strict=False)) | (kwargs or {})
+            if "dropout_p" not in names or values.get("dropout_p"):
+                raise RandomError(str(func))
         return func(*args, **(kwargs or {}))
-
-
-def _without_dropout(func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
-    """Whether an operation is only random with dropout, such as attention, and has none."""
-    names = [argument.name for argument in func._schema.arguments]
-    if "dropout_p" not in names:
-        return False
-    given = dict(zip(names, args, strict=False)) | kwargs
-    return not given.get("dropout_p", 0.0)
 
 
 @cache
@@ -83,15 +76,6 @@ def meta_pair(name: str) -> LoadedPair:
     return LoadedPair(name, target, draft, None, frozenset())  # type: ignore[arg-type]
 
 
-def state_of(pair: LoadedPair, rows: int, n: int, *, text: bool = False) -> State:
-    """The state of some texts, as a graph reads it: attending to the whole cache."""
-    with META:
-        last, length = torch.zeros(rows, 2, dtype=torch.long), torch.ones(rows, dtype=torch.long)
-        draws = torch.zeros(rows, 2 * n + 1, dtype=torch.float64)
-        tokens = torch.zeros(rows, CAPACITY, dtype=torch.long) if text else None
-    return State(last, length, draws, length > 0, None, tokens)
-
-
 @torch.inference_mode()
 def step(
     pair: LoadedPair, rule: Rule | None, rows: int, sampling: Sampling, drafter: Drafter
@@ -99,8 +83,11 @@ def step(
     """Run a round on the meta device."""
     for model in pair.runners:
         model.reserve(rows, CAPACITY)
-    n = 0 if rule is None else N
-    state = state_of(pair, rows, n, text=drafter.reads_text)
+    with META:  # as a graph reads it: attending to the whole cache
+        last, length = torch.zeros(rows, 2, dtype=torch.long), torch.ones(rows, dtype=torch.long)
+        draws = torch.zeros(rows, 2 * (0 if rule is None else N) + 1, dtype=torch.float64)
+        tokens = torch.zeros(rows, CAPACITY, dtype=torch.long) if drafter.reads_text else None
+        state = State(last, length, draws, length > 0, None, tokens)
     with Deterministic():
         chosen, _ = speculative_step(pair, rule, state, sampling, drafter)
         assert chosen.last.shape == (rows, 2) and chosen.last.is_meta
@@ -144,10 +131,8 @@ def planted(fault: Callable[[Tensor], Any]) -> Rule:
 
 
 WAITING: dict[str, Callable[[Tensor], Any]] = {
-    "item": lambda p: p[0, 0].item(),
-    "boolean index": lambda p: p[p > 0.5],
-    "nonzero": lambda p: p.nonzero(),
-    "branch": lambda p: 1 if p.sum() > 0 else 0,
+    **{"item": lambda p: p[0, 0].item(), "boolean index": lambda p: p[p > 0.5]},
+    **{"nonzero": lambda p: p.nonzero(), "branch": lambda p: 1 if p.sum() > 0 else 0},
     "copy to the host": lambda p: p.cpu() + 1,
     "mixed devices": lambda p: p + torch.ones(p.shape[-1], device="cpu"),
 }

@@ -8,14 +8,8 @@ import pytest
 import torch
 
 from specbench.decoding import drafting
-from specbench.decoding.drafters.policies import (
-    Drafting,
-    Online,
-    Policy,
-    get_policy,
-    leading,
-    policy,
-)
+from specbench.decoding.drafters import policies
+from specbench.decoding.drafters.policies import Online, get_policy
 from specbench.errors import UsageError
 from specbench.methods import laws
 from specbench.methods.control import warmup_lengths
@@ -89,11 +83,9 @@ def test_a_text_does_not_depend_on_its_neighbours():
 
 
 def test_the_law_is_the_targets():
-    samples = sample(lookup_pair(), sd, control=adaptive(0.3))
-    assert p_value(samples, enumeration().law(laws.sd, 2, LENGTH)) > LOWEST_P
-    assert (
-        p_value(samples, enumeration().law(partial(laws.static, weight=0.5), 2, LENGTH)) < CERTAIN
-    )
+    samples, models = sample(lookup_pair(), sd, control=adaptive(0.3)), enumeration()
+    assert p_value(samples, models.law(laws.sd, 2, LENGTH)) > LOWEST_P
+    assert p_value(samples, models.law(partial(laws.static, weight=0.5), 2, LENGTH)) < CERTAIN
 
 
 @pytest.mark.parametrize(("rule", "policy"), [(sd, "confidence:0.4"), (block, "svip:1.2")])
@@ -115,7 +107,7 @@ def test_a_policy_drafts_online_as_it_is_priced(policy):
     top, entropy = q.amax(-1).numpy(), torch.special.entr(q).sum(-1).numpy()
     columns = [column[:, None] for column in (drawn, top, entropy)]
     most, length = np.full((40, 1), 6), np.ones(40, int)
-    priced = chosen(Drafting(*columns, np.ones((40, 1, 7)), most, length))[:, 0]
+    priced = chosen(policies.Drafting(*columns, np.ones((40, 1, 7)), most, length))[:, 0]
     control = Online(chosen)
     state = control.begin(torch.ones(40, dtype=torch.bool))
     for i in range(6):
@@ -139,10 +131,11 @@ def test_a_stop_that_depends_on_the_drafted_token_changes_the_law(monkeypatch):
 
 def test_a_policy_that_drops_unlikely_tokens_is_refused_and_changes_the_law():
     def dropping(rounds, threshold=0.4):
-        return leading(rounds.q >= threshold)
+        return policies.leading(rounds.q >= threshold)
 
     with pytest.raises(UsageError, match="looks at the tokens that it drops"):
-        Online(declared(policy(predictable=False)(dropping), Policy))
-    planted = Online(declared(policy()(dropping), Policy))  # declared to be predictable
+        Online(declared(policies.policy(predictable=False)(dropping), policies.Policy))
+    # Declared to be predictable.
+    planted = Online(declared(policies.policy()(dropping), policies.Policy))
     samples = sample(lookup_pair(), sd, control=planted)
     assert p_value(samples, enumeration().law(laws.sd, N, LENGTH)) < CERTAIN

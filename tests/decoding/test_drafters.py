@@ -43,8 +43,6 @@ PROMPT = [1, 2, 3, 1, 2]  # 3 follows the last two tokens
 REQUESTS = [
     Request([*range(length), *range(length // 2)], f"sample {length}") for length in (3, 9, 2, 14)
 ]
-
-
 enumeration = partial(of_prompt, PROMPT)
 
 
@@ -212,9 +210,6 @@ def test_it_finds_something_to_copy(drafter):
     assert len(copied) == 3
     if str(drafter) in ("prompt-lookup", "suffix"):
         assert copied == [9, 7, 8]
-
-
-SUFFIX = SuffixDrafter()
 
 
 @pytest.mark.parametrize(

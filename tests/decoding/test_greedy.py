@@ -22,11 +22,6 @@ PROMPTS = [random_prompt(length) for length in (1, 2, 9, 23)]
 DRAFT_LENGTHS = (0, 1, 3, 5, 8)
 
 
-def end_token(tokens: list[int]) -> int:
-    """The token that first occurs last: an end token well inside the output."""
-    return max(set(tokens), key=tokens.index)
-
-
 def ends_inside(last: RoundRecord, n: int) -> bool:
     return last.emitted == last.accepted == last.proposed < n
 
@@ -38,7 +33,7 @@ def test_texts_and_their_ends_are_those_of_generate(family):
     for index, prompt in enumerate(PROMPTS):
         pair = tiny_pair(family)
         expected = generate(pair, prompt, LIMIT)
-        end = end_token(expected)
+        end = max(set(expected), key=expected.index)  # first occurs last: well inside the output
         ending = with_eos(pair, end)
         assert generate(ending, prompt, LIMIT) == expected[: expected.index(end) + 1]
         for n in DRAFT_LENGTHS:

@@ -18,7 +18,7 @@ from specbench.decoding.sampling import Sampling
 from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import Runner
 from specbench.methods import METHODS, Rule, get_method, laws, strict
-from specbench.methods.laws import Next, Split, total
+from specbench.methods.laws import Split, total
 
 from ..engine.tiny import build, config, pair_of, random_prompt
 from ..methods.test_block import greedy_block
@@ -152,14 +152,12 @@ def test_samples_of_the_engine_follow_the_closed_form():
 # Negative controls.
 
 
-def replaced_by_p(at: Next) -> Split:
-    accepted, gain = laws.sd(at)
-    return Split(accepted, total(gain) * at.p)
-
-
 def test_a_wrong_law_is_rejected():
-    samples = sample(lookup_pair(), strict.sd)
-    models = enumeration()
+    def replaced_by_p(at):
+        accepted, gain = laws.sd(at)
+        return Split(accepted, total(gain) * at.p)
+
+    samples, models = sample(lookup_pair(), strict.sd), enumeration()
     right = models.law(laws.sd, N, LENGTH)
     wrong = {
         "the draft's": models.law(partial(laws.static, weight=0.0), N, LENGTH, bonus="q"),
@@ -169,19 +167,15 @@ def test_a_wrong_law_is_rejected():
         "temperature 0.8": enumeration(temperature=0.8).law(laws.sd, N, LENGTH),
     }
     assert p_value(samples, right) > LOWEST_P
-    assert {name: p_value(samples, law) for name, law in wrong.items()} == {
-        name: pytest.approx(0, abs=CERTAIN) for name in wrong
-    }
+    p_values = {name: p_value(samples, law) for name, law in wrong.items()}
+    assert max(p_values.values()) < CERTAIN, p_values
 
 
 @pytest.mark.parametrize(
     ("broken", "processing"),
     [
-        (residual_p, {}),
-        (unprocessed_q, {"temperature": 0.4}),
-        (unprocessed_q, {"top_k": 3}),
-        (constantly(0.7), {}),
-        (greedy_block, {"temperature": 2.0}),
+        *((residual_p, {}), (unprocessed_q, {"temperature": 0.4}), (unprocessed_q, {"top_k": 3})),
+        *((constantly(0.7), {}), (greedy_block, {"temperature": 2.0})),
     ],
 )
 def test_a_wrong_rule_is_rejected(broken, processing):

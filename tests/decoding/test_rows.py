@@ -39,10 +39,8 @@ def rules(pair: LoadedPair) -> dict[str, Rule | None]:
         "sd": sd,
         "lossy": partial(lossy, lenience=0.5),
         "speccascade": partial(speccascade, rule="token-v3", alpha=0.5),
-        "static": partial(static, weight=0.4),
-        "diversed": partial(diversed, head=head.weigh),
-        "block": block,
-        "mentored": partial(mentored, budget=0.1),
+        **{"static": partial(static, weight=0.4), "diversed": partial(diversed, head=head.weigh)},
+        **{"block": block, "mentored": partial(mentored, budget=0.1)},
     }
 
 
@@ -59,9 +57,7 @@ def test_a_text_does_not_depend_on_its_neighbours(family, sampling):
     pair = tiny_pair(family)
     settings: dict[str, Any] = {"sampling": sampling, "max_new_tokens": 12}
     for name, rule in rules_of(family).items():
-        alone = [
-            said(run(pair, list(r.prompt), rule, sample_key=r.key, **settings)) for r in REQUESTS
-        ]
+        alone = [said(run(pair, list(r.prompt), rule, r.key, **settings)) for r in REQUESTS]
         # Fewer rows than texts, so texts leave and join at different times.
         for size in (3, 20) if name == "sd" else (3,):
             assert [said(g) for g in side_by_side(pair, rule, size, **settings)] == alone, name
@@ -125,11 +121,7 @@ def test_a_missing_mask_is_detected(monkeypatch):
     pair = tiny_pair("llama")
     whole = attention.visible
     expected = [said(g) for g in side_by_side(pair, sd, 3)]
-
-    def blind(at, seen, window):
-        return whole(at, seen, window).fill_(True)
-
-    monkeypatch.setattr(attention, "visible", blind)
+    monkeypatch.setattr(attention, "visible", lambda *mask: whole(*mask).fill_(True))
     assert [said(g) for g in side_by_side(pair, sd, 3)] != expected
 
 

@@ -20,10 +20,8 @@ def logits(*probabilities: float) -> torch.Tensor:
         (Sampling(temperature=0.5), [32 / 44, 8 / 44, 2 / 44, 2 / 44]),
         (Sampling(top_k=2), [2 / 3, 1 / 3, 0, 0]),
         (Sampling(top_k=4), [0.5, 0.25, 0.125, 0.125]),
-        (Sampling(top_k=9), [0.5, 0.25, 0.125, 0.125]),
-        (Sampling(top_p=0.4), [1, 0, 0, 0]),
-        (Sampling(top_p=0.5), [1, 0, 0, 0]),
-        (Sampling(top_p=0.51), [2 / 3, 1 / 3, 0, 0]),
+        *((Sampling(top_k=9), [0.5, 0.25, 0.125, 0.125]), (Sampling(top_p=0.4), [1, 0, 0, 0])),
+        *((Sampling(top_p=0.5), [1, 0, 0, 0]), (Sampling(top_p=0.51), [2 / 3, 1 / 3, 0, 0])),
         (Sampling(top_p=1.0), [0.5, 0.25, 0.125, 0.125]),
         # top-p counts the mass that remains after temperature and top-k: 0.8, 0.2.
         (Sampling(temperature=0.5, top_k=2, top_p=0.8), [1, 0, 0, 0]),
@@ -52,15 +50,10 @@ def test_processing_of_equal_and_of_rare_tokens():
     assert processed is plain  # without processing there is one tensor
 
 
-# Draws.
-
-
 def test_a_token_without_mass_is_never_drawn():
     uniform = torch.tensor([0.0, 2**-53, 0.5, HIGHEST], dtype=torch.float64)
     for mass in (
-        [0.0, 1.0, 0.0],
-        [0.0, 0.0, 0.5, 0.0, 0.5, 0.0],
-        [0.0, 1e-38, 0.0],
+        *([0.0, 1.0, 0.0], [0.0, 0.0, 0.5, 0.0, 0.5, 0.0], [0.0, 1e-38, 0.0]),
         [0.0, 0.1, 0.1, 0.1, 0.7, 0.0, 0.0],  # does not sum to 1 in float32
         [0.0, 3.0, 0.0, 7.0, 0.0],
     ):
@@ -76,16 +69,10 @@ def test_draws_split_the_unit_interval_by_mass():
     assert counts.tolist() == [100, 0, 600, 300]
 
 
-# Uniform numbers.
-
-
-def test_uniforms_are_the_same_in_every_process():
+def test_uniforms_are_the_same_in_every_process_and_more_rounds_do_not_change_the_first():
     table = uniforms(3, "mini-math/test-0", rounds=2, draft_length=1)
     expected = [[0.354947352, 0.258365257, 0.604224399], [0.773923168, 0.84343211, 0.672648142]]
     np.testing.assert_allclose(table.numpy(), expected, rtol=0, atol=1e-9)
-
-
-def test_more_rounds_do_not_change_the_first_ones():
     assert torch.equal(uniforms(0, "a", 100, 5)[:10], uniforms(0, "a", 10, 5))
 
 

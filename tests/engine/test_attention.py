@@ -11,15 +11,7 @@ from transformers import LlamaConfig, StableLmConfig
 from transformers.integrations import sdpa_attention
 
 from specbench.engine import attention, loading
-from specbench.engine.attention import (
-    GROUPED,
-    MOST_TOKENS,
-    SDPA,
-    group_heads,
-    grouped_attention,
-    grouped_mask,
-    visible,
-)
+from specbench.engine.attention import MOST_TOKENS, grouped_attention, grouped_mask, visible
 from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import Runner
 from specbench.errors import UsageError
@@ -36,9 +28,8 @@ def states(rows: int, k: int, dtype: torch.dtype = torch.float32) -> tuple[Tenso
     draw = torch.Generator().manual_seed(k)
     heads = KEY_HEADS * GROUPS
     shapes = [(rows, k, heads, WIDTH), *[(rows, SEEN, KEY_HEADS, WIDTH)] * 2]
-    query, key, value = (
-        torch.randn(shape, generator=draw).to(dtype).transpose(1, 2) for shape in shapes
-    )
+    drawn = (torch.randn(shape, generator=draw).to(dtype).transpose(1, 2) for shape in shapes)
+    query, key, value = drawn
     return query, key, value
 
 
@@ -58,9 +49,8 @@ def test_grouped_attention_equals_attention_with_repeated_keys(dtype):
         starts = torch.arange(rows)[:, None] * (SEEN - k) // 2
         mask = visible(starts + torch.arange(k), SEEN, window)
         expected = transformers_output(query, key, value, mask, scaling=scale)
-        output, weights = grouped_attention(
-            layer(), query, key, value, grouped_mask(mask, GROUPS), scaling=scale, dropout=0.0
-        )
+        inputs = layer(), query, key, value, grouped_mask(mask, GROUPS)
+        output, weights = grouped_attention(*inputs, scaling=scale, dropout=0.0)
         assert weights is None and output.is_contiguous()
         torch.testing.assert_close(output, expected, rtol=0, atol=ROUNDING[dtype])
 
@@ -95,11 +85,12 @@ def test_cudnn_is_excluded_after_cuda_is_initialised(monkeypatch):
     happened: list[str] = []
     monkeypatch.setattr(torch.cuda, "init", lambda: happened.append("init"))
     switch = torch.backends.cuda.enable_cudnn_sdp
-    monkeypatch.setattr(
-        torch.backends.cuda,
-        "enable_cudnn_sdp",
-        lambda enabled: (happened.append("exclude"), switch(enabled)),
-    )
+
+    def exclude(enabled):
+        happened.append("exclude")
+        switch(enabled)
+
+    monkeypatch.setattr(torch.backends.cuda, "enable_cudnn_sdp", exclude)
     try:
         loading.exclude_cudnn()
         assert happened == ["init", "exclude"]
@@ -107,9 +98,6 @@ def test_cudnn_is_excluded_after_cuda_is_initialised(monkeypatch):
     finally:
         switch(True)
     assert "cudnn" in loading.enabled_backends()
-
-
-# In models.
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -137,7 +125,8 @@ def test_only_a_prompt_repeats_keys(family, monkeypatch):
 def test_a_models_own_forward_pass_is_unchanged(family):
     plain, ours = (build(config(family)) for _ in range(2))
     subject = Runner(ours, VOCABULARY)
-    assert (plain.config._attn_implementation, ours.config._attn_implementation) == (SDPA, GROUPED)
+    kinds = plain.config._attn_implementation, ours.config._attn_implementation
+    assert kinds == (attention.SDPA, attention.GROUPED)
     tokens = random_prompt(40)
     assert torch.equal(own_logits(plain, tokens), own_logits(ours, tokens))
     pair = LoadedPair("own", subject, subject, None, frozenset())  # type: ignore[arg-type]
@@ -148,17 +137,15 @@ def test_a_models_own_forward_pass_is_unchanged(family):
 def test_a_model_without_grouped_heads_is_unchanged():
     for heads in (4, None):
         model = build(LlamaConfig(**(SIZES | {"num_key_value_heads": heads})))
-        assert group_heads(model) == 1
-        assert model.config._attn_implementation == SDPA
+        assert attention.group_heads(model) == 1
+        assert model.config._attn_implementation == attention.SDPA
 
 
 def test_layers_that_pass_on_only_the_mask_are_supported():
-    subject = Runner(build(StableLmConfig(**SIZES)), VOCABULARY)
+    subject, tokens = Runner(build(StableLmConfig(**SIZES)), VOCABULARY), random_prompt(6)
     assert subject.groups == 2
-    tokens = random_prompt(6)
-    torch.testing.assert_close(
-        read(subject, tokens)[0], own_logits(subject.model, tokens), rtol=1e-3, atol=1e-3
-    )
+    logits, expected = read(subject, tokens)[0], own_logits(subject.model, tokens)
+    torch.testing.assert_close(logits, expected, rtol=1e-3, atol=1e-3)
 
 
 def test_a_model_whose_heads_were_grouped_wrongly_is_refused(monkeypatch):

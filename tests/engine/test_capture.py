@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -100,13 +101,9 @@ class Graph:
 def device(monkeypatch) -> Device:
     fake = Device()
     parts: dict[str, Any] = {
-        "Stream": Stream,
-        "CUDAGraph": partial(Graph, fake),
-        "stream": fake.stream,
-        "set_stream": fake.set_stream,
-        "current_stream": lambda: fake.current,
-        "synchronize": lambda: None,
-        "empty_cache": lambda: None,
+        **{"Stream": Stream, "CUDAGraph": partial(Graph, fake), "stream": fake.stream},
+        **{"set_stream": fake.set_stream, "current_stream": lambda: fake.current},
+        **{"synchronize": lambda: None, "empty_cache": lambda: None},
     }
     for name, part in parts.items():
         monkeypatch.setattr(torch.cuda, name, part)
@@ -119,12 +116,8 @@ def test_errors_of_triton_are_those_of_a_capture_and_others_are_not(device):
     name = {"__module__": "triton.runtime.errors"}
     exhausted = type("OutOfResources", (Exception,), name)("out of resource: shared memory")
     for error, kind in ((exhausted, CaptureError), (ValueError("a mistake"), ValueError)):
-
-        def fail(error=error):
-            raise error
-
         with pytest.raises(kind, match=str(error)):
-            Capture()(fail)
+            Capture()(Mock(side_effect=error))
 
 
 def test_a_failed_capture_restores_the_current_stream(device):
@@ -145,9 +138,7 @@ def test_graphs_share_one_pool_and_one_warm_up_stream(device):
 
 
 def test_a_capture_that_kills_the_device_ends_the_run(device, monkeypatch):
-    def dead(where):
-        raise RuntimeError("CUDA error: an illegal memory access was encountered")
-
+    dead = Mock(side_effect=RuntimeError("CUDA error: an illegal memory access was encountered"))
     monkeypatch.setattr(specbench.engine.device, "run_kernel", dead)
     with pytest.raises(EngineError, match=r"cuda no longer works after an error \(CUDA error"):
         Capture()(device.synchronising_call)
@@ -183,10 +174,8 @@ def test_memory_is_shared_only_with_live_graphs_that_did_not_fail(device):
 class Shared:
     """Records calls that share memory in the worst way that a shared pool allows.
 
-    Intermediate tensors of a call may overlap the outputs of calls recorded after it.
-
-    Args:
-        spares: Whether outputs of calls recorded earlier are left intact, as in a pool.
+    Intermediate tensors of a call may overlap the outputs of calls recorded after it; those of
+    calls recorded earlier are left intact, as in a pool, if it ``spares`` them.
     """
 
     def __init__(self, spares: bool = True) -> None:

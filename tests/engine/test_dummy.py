@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -28,10 +29,8 @@ WINDOW = 16
 # Parameters of the published models; Gemma's are those of its text model, with the 64 rows
 # of embedding that its checkpoints have beyond the vocabulary.
 PUBLISHED = {
-    ("llama", "target"): 8_030_261_248,
-    ("llama", "draft"): 1_235_814_400,
-    ("qwen3", "target"): 8_190_735_360,
-    ("qwen3", "draft"): 596_049_920,
+    **{("llama", "target"): 8_030_261_248, ("llama", "draft"): 1_235_814_400},
+    **{("qwen3", "target"): 8_190_735_360, ("qwen3", "draft"): 596_049_920},
     ("gemma3", "target"): 11_765_788_416 + 64 * 3840,
     ("gemma3", "draft"): 3_880_099_328 + 64 * 2560,
 }
@@ -51,26 +50,17 @@ def shrunken(name: str) -> PairSpec:
 
     def shrink(values: Mapping[str, Any], width: int) -> dict[str, Any]:
         sizes = {
-            "hidden_size": width,
-            "intermediate_size": 48,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 4,
-            "num_key_value_heads": 2,
-            "head_dim": 8,
+            **{"hidden_size": width, "intermediate_size": 48, "num_hidden_layers": 2},
+            **{"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8},
             "initializer_range": 0.3,  # far from uniform, so that the models disagree
         }
         if "sliding_window" in values:
             sizes |= {"sliding_window": WINDOW, "sliding_window_pattern": 2}
         return {**values, **sizes}
 
-    pair = get_pair(name)
-    return replace(
-        pair,
-        architecture={
-            role: shrink(pair.architecture[role], width)
-            for role, width in {"target": 32, "draft": 16}.items()
-        },
-    )
+    pair, widths = get_pair(name), {"target": 32, "draft": 16}
+    sizes = {role: shrink(pair.architecture[role], width) for role, width in widths.items()}
+    return replace(pair, architecture=sizes)
 
 
 @pytest.fixture(scope="module", params=PAIRS)
@@ -113,16 +103,10 @@ def test_lossless_text_is_the_targets_own(pair, prompt):
 
 
 def test_the_same_weights_every_time_without_the_hub(pair, monkeypatch):
-    asked: list[str] = []
-    original_loader = sources.load_pretrained
-
-    def load_pretrained(factory, name, **options):
-        asked.append(name)
-        return original_loader(factory, name, **options)
-
-    monkeypatch.setattr(sources, "load_pretrained", load_pretrained)
+    loader = Mock(side_effect=sources.load_pretrained)
+    monkeypatch.setattr(sources, "load_pretrained", loader)
     again = load_pair(shrunken(pair.name), DUMMY)
-    assert set(asked) == {get_pair("mini").target}
+    assert {call.args[1] for call in loader.mock_calls} == {get_pair("mini").target}
     for role in ("target", "draft"):
         assert getattr(again, role).fingerprint() == getattr(pair, role).fingerprint()
     assert pair.target.fingerprint() != pair.draft.fingerprint()

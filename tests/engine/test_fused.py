@@ -19,11 +19,8 @@ PROMPT, CAPACITY, VOCABULARY = 300, 512, 512
 SHAPES = [(1, 1), (1, 2), (1, 6), (4, 6), (8, 6)]  # rows and tokens; the last is for cuBLAS
 PAIRS = ("llama", "qwen2.5-coder", "qwen3")
 SMALL = {
-    "hidden_size": 128,
-    "intermediate_size": 96,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 64,
+    **{"hidden_size": 128, "intermediate_size": 96, "num_attention_heads": 4},
+    **{"num_key_value_heads": 2, "head_dim": 64},
 }
 
 

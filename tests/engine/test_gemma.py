@@ -22,12 +22,8 @@ from .tiny import WINDOW, build, config, own_logits, pair_of, random_prompt, tin
 
 TOKENS = random_prompt(3 * WINDOW)
 VISION = {
-    "hidden_size": 16,
-    "intermediate_size": 16,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "image_size": 16,
-    "patch_size": 8,
+    **{"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1},
+    **{"num_attention_heads": 2, "image_size": 16, "patch_size": 8},
 }
 
 
@@ -81,10 +77,8 @@ LIMIT = 24
 
 
 def texts(pair: LoadedPair, verify: Any = None) -> list[list[int]]:
-    return [
-        run(pair, prompt, verify, sampling=GREEDY, max_new_tokens=LIMIT).token_ids
-        for prompt in PROMPTS
-    ]
+    how: dict[str, Any] = {"sampling": GREEDY, "max_new_tokens": LIMIT}
+    return [run(pair, prompt, verify, **how).token_ids for prompt in PROMPTS]
 
 
 def fresh() -> LoadedPair:

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -18,17 +19,11 @@ from huggingface_hub import constants
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from specbench.engine import hub
+from specbench.engine import pairs as model_pairs
 from specbench.engine.hub import download_bytes
 from specbench.engine.loading import load_pair, load_reader
 from specbench.engine.memory import decoding_needs
-from specbench.engine.pairs import (
-    Loading,
-    custom_pair,
-    get_pair,
-    shard_names,
-    stored_bytes,
-    without_draft,
-)
+from specbench.engine.pairs import Loading, custom_pair, get_pair, shard_names
 from specbench.engine.sources import decoder_config
 from specbench.errors import UsageError
 from specbench.methods.strict import sd
@@ -41,19 +36,14 @@ PADDING = 40
 
 
 def rewrite(
-    source: Path,
-    path: Path,
-    architecture: str = "llama",
-    padding: int = 0,
-    split: int = 0,
-    **ids: int,
+    source: Path, path: Path, family: str = "llama", padding: int = 0, split: int = 0, **ids: int
 ) -> Path:
     """Copy a file with other end tokens, rows of padding, or in shards of so many tensors."""
     from export_pair import finish
     from gguf import GGUFReader, GGUFValueType, GGUFWriter
 
     reader = GGUFReader(source)
-    writer = GGUFWriter(path, architecture, split_max_tensors=split)
+    writer = GGUFWriter(path, family, split_max_tensors=split)
     values = {f"tokenizer.ggml.{name}_token_id": number for name, number in ids.items()}
     for name, field in reader.fields.items():
         if name.startswith("GGUF.") or name in ("general.architecture", *values):
@@ -125,11 +115,8 @@ def test_all_shards_count_and_none_may_be_missing(shards, mini_files):
     tokens = torch.tensor([[5, 6, 7]])
     logits = [pair.target.plain(tokens, 3, hidden=False)[0] for pair in (whole, sharded)]
     assert torch.equal(*logits)
-    assert (
-        stored_bytes(first)
-        == sharded.target.weight_bytes()
-        == sum(file.stat().st_size for file in (first, second, third))
-    )
+    size = sum(file.stat().st_size for file in (first, second, third))
+    assert model_pairs.stored_bytes(first) == sharded.target.weight_bytes() == size
     with pytest.raises(UsageError, match=rf"is not the first file .*give .*{first.name}"):
         load_reader(custom_pair(str(second), None), CPU)
     for lost, told in ((third, "is missing"), (second, "are missing")):
@@ -160,10 +147,8 @@ def hub_files(shards, mini_files, tmp_path, monkeypatch) -> list[Any]:
         if dry_run:
             new = [not (place / path.name).exists() for path in files]
             sizes = [path.stat().st_size for path in files]
-            return [
-                SimpleNamespace(file_size=s, will_download=n)
-                for s, n in zip(sizes, new, strict=True)
-            ]
+            parts = zip(sizes, new, strict=True)
+            return [SimpleNamespace(file_size=s, will_download=n) for s, n in parts]
         asked.append((repository, revision, sorted(path.name for path in files)))
         for path in (place, blobs, folder / "refs"):
             path.mkdir(parents=True, exist_ok=True)
@@ -184,7 +169,7 @@ def hub_files(shards, mini_files, tmp_path, monkeypatch) -> list[Any]:
 def test_a_file_of_the_hub_is_downloaded_once_with_its_shards(file, hub_files, tmp_path):
     pairs, model = tmp_path / "pairs.toml", f"{REPOSITORY}:{file}"
     pairs.write_text(f"[m]\ntarget = '{model}'\ndraft = '{model}'\ntarget_revision = 'v1'\n")
-    spec, served = without_draft(get_pair(str(pairs))), tmp_path / "served"
+    spec, served = model_pairs.without_draft(get_pair(str(pairs))), tmp_path / "served"
     whole = sum((served / name).stat().st_size for name in shard_names(file))
     assert download_bytes(spec, CPU) == whole and not hub_files
     pair = load_pair(spec, CPU)
@@ -201,10 +186,7 @@ def test_a_file_of_the_hub_is_downloaded_once_with_its_shards(file, hub_files, t
 
 @pytest.mark.parametrize("error", [OSError("no route"), ValueError("x"), ConnectError("no host")])
 def test_a_file_that_the_hub_does_not_give_is_one_sentence(error, monkeypatch):
-    def fail(*_, **__):
-        raise error
-
-    monkeypatch.setattr(hub, "snapshot_download", fail)
+    monkeypatch.setattr(hub, "snapshot_download", Mock(side_effect=error))
     spec = custom_pair(f"{REPOSITORY}:failing.gguf", None)
     assert download_bytes(spec, CPU) == 0
     with pytest.raises(UsageError, match=rf"^cannot load {REPOSITORY}:failing.gguf from the hub"):
@@ -215,14 +197,12 @@ def test_a_file_that_the_hub_does_not_give_is_one_sentence(error, monkeypatch):
 def test_a_file_is_read_once_until_it_changes(mini_files, tmp_path, monkeypatch):
     from specbench.engine import gguf
 
-    parse, parsed = gguf._parsed, []
-
-    spec = custom_pair(
-        str(rewrite(mini_files / "draft-f32.gguf", tmp_path / "a.gguf", eot=7)), None
-    )
-    monkeypatch.setattr(gguf, "_parsed", lambda *file: parsed.append(file) or parse(*file))
+    parse = Mock(side_effect=gguf._parsed)
+    file = rewrite(mini_files / "draft-f32.gguf", tmp_path / "a.gguf", eot=7)
+    spec = custom_pair(str(file), None)
+    monkeypatch.setattr(gguf, "_parsed", parse)
     ends = [load_reader(spec, CPU).eos_ids, load_pair(spec, CPU).eos_ids]
-    assert len(parsed) == 1
+    assert parse.call_count == 1
     assert all(7 in ids for ids in ends)
     rewrite(mini_files / "draft-f32.gguf", tmp_path / "a.gguf", eot=8, padding=1)
     assert 8 in load_reader(spec, CPU).eos_ids
@@ -238,16 +218,15 @@ def test_a_cut_file_is_refused(size, tmp_path):
         read_gguf(path)
 
 
-def cut(file: Path) -> None:
-    file.write_bytes(file.read_bytes()[:-1000])
-
-
-def text(file: Path) -> None:
-    file.write_text("<html>404</html>")
+DAMAGES: list[Callable[[Path], object]] = [
+    lambda file: file.write_bytes(file.read_bytes()[:-1000]),
+    lambda file: file.write_text("<html>404</html>"),
+    Path.unlink,
+]
 
 
 @needs_llamacpp
-@pytest.mark.parametrize("damage", [cut, text, Path.unlink])
+@pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_a_damaged_shard_is_refused_before_any_weights_are_loaded(damage, number, shards):
     damage(shards[number])
@@ -304,41 +283,29 @@ def byte_level(digits: str, *, ignore_merges: bool) -> transformers.PreTrainedTo
     in_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, in_bytes])
     tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=600,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        special_tokens=["<|begin|>", "<|end|>"],
-        show_progress=False,
-    )
+    ends = {"bos_token": "<|begin|>", "eos_token": "<|end|>"}
+    options = {"special_tokens": [*ends.values()], "show_progress": False, "vocab_size": 600}
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(initial_alphabet=alphabet, **options)
     tokenizer.train_from_iterator(CORPUS, trainer)
-    return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, bos_token="<|begin|>", eos_token="<|end|>"
-    )
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **ends)
 
 
 def sentencepiece(prefix: bool, in_bytes: bool = True) -> transformers.PreTrainedTokenizerFast:
     """A tokenizer like those of Llama 2 (with a prefix) and Gemma (without): marked spaces."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
     spaces = normalizers.Replace(" ", "\u2581")
-    tokenizer.normalizer = (
-        normalizers.Sequence([normalizers.Prepend("\u2581"), spaces]) if prefix else spaces
-    )
-    special = ["<unk>", "<s>", "</s>"]
-    trainer = trainers.BpeTrainer(
-        vocab_size=700,
-        special_tokens=special + BYTES * in_bytes,
-        max_token_length=8,
-        show_progress=False,
-    )
+    marked = [normalizers.Prepend("\u2581")] if prefix else []
+    tokenizer.normalizer = normalizers.Sequence([*marked, spaces])
+    ends = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
+    special, options = [*ends.values()], {"vocab_size": 700, "show_progress": False}
+    tokens = special + BYTES * in_bytes
+    trainer = trainers.BpeTrainer(special_tokens=tokens, max_token_length=8, **options)
     tokenizer.train_from_iterator(CORPUS, trainer)
     stored = json.loads(tokenizer.to_str())
     stored["added_tokens"] = [t for t in stored["added_tokens"] if t["content"] in special]
-    return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer.from_str(json.dumps(stored)),
-        bos_token="<s>",
-        eos_token="</s>",
-        unk_token="<unk>",
-    )
+    backend = Tokenizer.from_str(json.dumps(stored))
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=backend, **ends)
 
 
 def export(
@@ -374,12 +341,9 @@ def test_llamacpp_splits_an_unseen_text_in_the_same_way(tokenizer, tmp_path):
     assert read_tokenizer(twin) is read_tokenizer(path)  # converting it takes seconds
 
 
-def test_another_split_gives_other_tokens(tmp_path):
-    """The negative control: the right name is not among those to try."""
+def test_another_split_and_marked_spaces_without_byte_tokens_are_refused(tmp_path):
+    """A negative control: the right name is not among those to try."""
     with pytest.raises(UsageError, match=r"would split .* into other tokens"):
         export(byte_level(r"\p{N}{1,3}", ignore_merges=True), tmp_path / "v.gguf", ("gpt-2",))
-
-
-def test_marked_spaces_without_byte_tokens_are_refused(tmp_path):
     with pytest.raises(UsageError, match="cannot export this tokenizer"):
         export(sentencepiece(prefix=True, in_bytes=False), tmp_path / "v.gguf")

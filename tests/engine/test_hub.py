@@ -1,10 +1,10 @@
 """Models on the hub: revisions, licences, access tokens and foreign code."""
 
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -72,23 +72,12 @@ def test_a_pair_comes_from_the_hubs_cache_at_its_revision(spec, tmp_path, monkey
     assert load_pair(HUB, CPU).target.fingerprint() != fingerprint
 
 
-def failing(error: Exception, cause: Exception | None = None) -> Callable[..., None]:
-    def from_pretrained(name: str, **options: Any) -> None:
-        raise error from cause
-
-    return from_pretrained
-
-
-def hub_error(kind: type[Exception]) -> Exception:
-    """An error as raised by the hub's client, without a response."""
-    return kind.__new__(kind)
-
-
 SECRET = "hf_AbCdEfGhIjKlMnOp"
 FAILURES: list[tuple[Exception, Exception | None]] = [
     (OSError("You are trying to access a gated repo.\nMake sure"), None),
-    (OSError("403 Client Error"), hub_error(GatedRepoError)),
-    (OSError("no folder"), hub_error(RepositoryNotFoundError)),
+    # As raised by the hub's client, without a response.
+    (OSError("403 Client Error"), GatedRepoError.__new__(GatedRepoError)),
+    (OSError("no folder"), RepositoryNotFoundError.__new__(RepositoryNotFoundError)),
     (OSError(f"as {SECRET}.\nmore"), None),
     (ImportError("needs autoawq"), None),
     (OSError("gated repo, said to secret-of-no-known-form"), None),
@@ -101,7 +90,8 @@ def test_a_missing_model_is_one_line_without_a_token(monkeypatch, stored):
     for error, cause in FAILURES:
         if "secret" in str(error):
             monkeypatch.setenv("HF_TOKEN", "secret-of-no-known-form")
-        monkeypatch.setattr(AutoConfig, "from_pretrained", failing(error, cause))
+        error.__cause__ = cause
+        monkeypatch.setattr(AutoConfig, "from_pretrained", Mock(side_effect=error))
         messages.append(refusals(lambda: load_pair(HUB, CPU)))
     assert not any(secret in "".join(messages) for secret in (SECRET, "secret"))
     stored(*messages)
@@ -109,6 +99,6 @@ def test_a_missing_model_is_one_line_without_a_token(monkeypatch, stored):
 
 def test_running_out_of_memory_is_one_line(spec, monkeypatch):
     error = torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate 2 GiB")
-    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", failing(error))
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", Mock(side_effect=error))
     with pytest.raises(UsageError, match=r"target\+draft does not fit into the memory of cpu: "):
         load_pair(spec, CPU)

@@ -6,6 +6,7 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -100,16 +101,23 @@ def test_taking_drafts_back_leaves_no_trace(exported, mini, rows):
         lengths = lengths + torch.randint(0, k + 1, (rows,), generator=generator)
 
 
-def test_tokens_in_the_cache_are_not_read_again(exported, mini, monkeypatch):
-    """Of two tokens the second is needed; the first was read, unless it is another one now."""
-    passes: list[int] = []
-    decode = type(exported.draft)._decode
+def counted_passes(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
+    """The number of tokens of each pass, and whether it has outputs."""
+    passes: list[tuple[int, bool]] = []
+    model_type: Any = type(pair.draft)
+    decode = model_type._decode
 
-    def counted(model, items, outputs):
-        passes.append(len(items))
+    def counted(model: Any, items: Any, outputs: Any) -> None:
+        passes.append((len(items), bool(outputs)))
         decode(model, items, outputs)
 
-    monkeypatch.setattr(type(exported.draft), "_decode", counted)
+    monkeypatch.setattr(model_type, "_decode", counted)
+    return passes
+
+
+def test_tokens_in_the_cache_are_not_read_again(exported, mini, monkeypatch):
+    """Of two tokens the second is needed; the first was read, unless it is another one now."""
+    passes = counted_passes(exported, monkeypatch)
     models = (exported.draft, mini.draft)
     for model in models:
         model.reserve(1, 100)
@@ -119,18 +127,11 @@ def test_tokens_in_the_cache_are_not_read_again(exported, mini, monkeypatch):
         read = torch.tensor([tokens]), torch.tensor([[at, at + 1]])
         (_, ours), (_, theirs) = (model.read(*read, last=True) for model in models)
         assert (ours.softmax(-1) - theirs.softmax(-1)).abs().sum() / 2 < 1e-5
-    assert passes == [11, 2, 1, 2, 1, 2]
+    assert [number for number, _ in passes] == [11, 2, 1, 2, 1, 2]
 
 
 def test_a_prompt_in_the_cache_is_not_read_again(exported, monkeypatch):
-    read: list[int] = []
-    read_tokens = type(exported.draft)._decode
-
-    def counted(model, items, outputs):
-        read.extend([] if outputs else [len(items)])
-        read_tokens(model, items, outputs)
-
-    monkeypatch.setattr(type(exported.draft), "_decode", counted)
+    passes = counted_passes(exported, monkeypatch)
     prompts = [torch.arange(3, 15), torch.arange(3, 16), torch.arange(4, 16)]
     rules = (sd, None, partial(lossy, lenience=0.5))
     texts: dict[bool, list[Any]] = {}
@@ -145,6 +146,7 @@ def test_a_prompt_in_the_cache_is_not_read_again(exported, monkeypatch):
                 texts[again].append((text.token_ids, [r.accepted for r in text.rounds]))
     assert texts[True] == texts[False]
     alone = [n for n in (11, 12, 11) for models in (2, 1, 2) for _ in range(models)]
+    read = [number for number, outputs in passes if not outputs]
     assert read == [*alone, *(n for n in (11, 12, 11) for _ in range(2))]
     exported.target.prefill(prompts[-1])
     assert exported.target.saved_seconds > 0
@@ -212,9 +214,7 @@ def test_a_head_of_the_original_serves_the_export(exported, mini):
     how, texts = DecodeOptions(Sampling(), 5, 48), []
     for pair in (exported, mini):
         head = load_head(folder, pair)
-        texts.append(
-            decoded(pair, lambda at, x, head=head: diversed(at, x, head=head.weigh), how, 4)
-        )
+        texts.append(decoded(pair, partial(diversed, head=head.weigh), how, 4))
     assert texts[0] == texts[1]
 
 
@@ -248,10 +248,7 @@ def test_a_missing_or_other_library_is_refused(files, fresh, monkeypatch):
         with pytest.raises(UsageError, match=r"another build of llama\.cpp: pip install"):
             load_pair(files, CPU)
 
-    def missing(_):
-        raise PackageNotFoundError
-
-    monkeypatch.setattr(fresh, "distribution", missing)
+    monkeypatch.setattr(fresh, "distribution", Mock(side_effect=PackageNotFoundError))
     with pytest.raises(UsageError, match=r"GGUF files need llama\.cpp: pip install"):
         load_pair(files, CPU)
 
@@ -294,19 +291,11 @@ def test_other_architectures_and_vocabularies_are_refused(files, mini, tmp_path)
     words = mini.tokenizer.__class__.from_pretrained(get_pair("python").target)
     write_gguf(tmp_path / "words.gguf", mini.runners[1].model, words, "0", "f32")
     for draft, told in (
-        (
-            "other",
-            "cannot read .*other.gguf .*architecture.*: give a complete GGUF file of an arch",
-        ),
+        ("other", "cannot read .*other.gguf .*architecture.*: give a complete GGUF file of an a"),
         ("words", "do not share a vocabulary: token .*choose a draft of the target's family"),
     ):
         with pytest.raises(UsageError, match=told):
             load_pair(PairSpec("bad", files.target, str(tmp_path / f"{draft}.gguf")), CPU)
-
-
-def test_eagle_needs_pytorch(exported):
-    with pytest.raises(UsageError, match="this needs PyTorch models"):
-        exported.runners  # noqa: B018
 
 
 @pytest.mark.parametrize("kind", ["linear", "features"])
@@ -324,7 +313,9 @@ def test_texts_to_train_on_are_those_of_pytorch(exported, mini, kind):
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
 
 
-def test_too_many_texts_are_refused(exported):
+def test_modules_that_need_pytorch_and_too_many_texts_are_refused(exported):
+    with pytest.raises(UsageError, match="this needs PyTorch models"):
+        exported.runners  # noqa: B018
     with pytest.raises(RunError, match="cannot allocate"):
         exported.target.reserve(100_000, 256)
     exported.target.reserve(1, 256)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -77,16 +78,13 @@ def test_pairs_that_cannot_be_loaded_are_refused(spec, monkeypatch):
 def test_attention_backends_are_chosen_on_a_gpu_before_models_are_loaded(spec, name, monkeypatch):
     happened: list[str] = []
 
-    def configs(*_):
-        raise UsageError(f"{' '.join(happened)}.")
-
     monkeypatch.setattr(loading, "choose_device", torch.device)
-    monkeypatch.setattr(loading, "load_config", configs)
+    monkeypatch.setattr(loading, "load_config", Mock(side_effect=UsageError("the next step")))
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: happened.append("set"))
     monkeypatch.setattr(loading, "exclude_cudnn", lambda: happened.append("exclude"))
-    expected = {"cpu": "", "cuda": "exclude", "cuda:1": "set exclude"}[name]
-    with pytest.raises(UsageError, match=rf"^{expected}\.$"):
+    with pytest.raises(UsageError, match="the next step"):
         load_pair(spec, Loading(device=name))
+    assert happened == {"cpu": [], "cuda": ["exclude"], "cuda:1": ["set", "exclude"]}[name]
 
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -96,15 +94,12 @@ def index_of(weight_map: Any) -> Callable[[Path], object]:
     return lambda folder: (folder / INDEX).write_text(json.dumps({"weight_map": weight_map}))
 
 
-def without_tokenizer(folder: Path) -> None:
+def without_tokenizer(folder: Path, family: str = "llama") -> None:
+    """Transformers makes an empty tokenizer for models of some families."""
     for file in folder.glob("tokenizer*"):
         file.unlink()
-
-
-def as_qwen_without_tokenizer(folder: Path) -> None:
-    """Transformers makes an empty tokenizer for models of some families."""
-    without_tokenizer(folder)
-    build(config("qwen2")).save_pretrained(folder)
+    if family != "llama":
+        build(config(family)).save_pretrained(folder)
 
 
 def cut(name: str, part: float) -> Callable[[Path], object]:
@@ -147,13 +142,13 @@ def adapter_alone(folder: Path) -> None:
     (folder / "adapter_config.json").write_text("{}")
 
 
-def quantised(settings: dict[str, Any]) -> Callable[[Path], object]:
-    def change(folder: Path) -> None:
-        file = folder / "config.json"
-        stored = json.loads(file.read_text()) | {"quantization_config": settings}
-        file.write_text(json.dumps(stored))
+def configure(folder: Path, **settings: Any) -> None:
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | settings))
 
-    return change
+
+def quantised(settings: dict[str, Any]) -> Callable[[Path], object]:
+    return lambda folder: configure(folder, quantization_config=settings)
 
 
 DAMAGED: list[tuple[Callable[[Path], object], str]] = [
@@ -165,7 +160,7 @@ DAMAGED: list[tuple[Callable[[Path], object], str]] = [
     (index_of([1]), "cannot read .*draft/model.safetensors.index.json"),
     (of_another_model, "holds another model than its config.json"),
     (without_tokenizer, "draft .*: give a folder with a model and its tokenizer"),
-    (as_qwen_without_tokenizer, "draft has no tokenizer: add tokenizer.json"),
+    (partial(without_tokenizer, family="qwen2"), "draft has no tokenizer: add tokenizer.json"),
     (cut("tokenizer.json", 0.5), "cannot load .*draft"),
     (of_another_family, "the models do not share a vocabulary: token"),
     (
@@ -193,10 +188,7 @@ DAMAGED: list[tuple[Callable[[Path], object], str]] = [
 
 @pytest.mark.parametrize(("damage", "told"), DAMAGED)
 def test_damaged_models_are_refused_before_any_weights_are_loaded(damage, told, spec, monkeypatch):
-    def load_model(*_):
-        pytest.fail("weights are loaded")
-
-    monkeypatch.setattr(loading, "load_model", load_model)
+    monkeypatch.setattr(loading, "load_model", lambda *_: pytest.fail("weights are loaded"))
     monkeypatch.setattr(weights, "find_spec", lambda name: None)
     damage(Path(str(spec.draft)))
     with pytest.raises(UsageError, match=told) as caught:
@@ -214,10 +206,7 @@ INNER = "model.layers.0.self_attn."
         ([f"{INNER}k_proj.weight_scale", "lm_head.weight_scale_inv"], "`lm_head.weight_scale_inv"),
         ([f"{INNER}o_proj.lora_A.default.weight"], "lora_A.* adapters merged"),
         ([f"{INNER}q_norm.weight"], "q_norm"),
-        (
-            [f"model.layers.2.{n}.weight" for n in "abc"],
-            "has 3 weights .*`model.layers.2.a.weight`",
-        ),
+        ([f"model.layers.2.{n}.weight" for n in "abc"], "has 3 weights .*`model.layers.2.a.weigh"),
         (["model.norm.bias"], "`model.norm.bias`"),
         (["model.embed_positions.weight", "score.weight"], ""),
         (["model.vision_tower.x.weight", "vision_model.x.weight", "visual.blocks.0.weight"], None),
@@ -242,12 +231,10 @@ def test_weights_without_a_place_are_refused_unless_they_are_of_other_parts(
 
 
 def test_layers_that_predict_several_tokens_are_no_layers_of_the_decoder(spec):
-    file, settings = Path(spec.target) / WEIGHTS, Path(spec.target) / "config.json"
+    file = Path(spec.target) / WEIGHTS
     tensors = load(file.read_bytes()) | {"model.layers.2.enorm.weight": torch.zeros(4)}
     file.write_bytes(save(tensors, metadata={"format": "pt"}))
-    settings.write_text(
-        json.dumps(json.loads(settings.read_text()) | {"num_nextn_predict_layers": 1})
-    )
+    configure(file.parent, num_nextn_predict_layers=1)
     load_pair(spec, CPU)
 
 
@@ -258,17 +245,13 @@ def test_missing_weights_and_foreign_code_are_refused(spec):
     tensors = load(whole)
     renamed = {f"_orig_mod.{name}": tensor for name, tensor in tensors.items()}
     file.write_bytes(save(renamed, metadata={"format": "pt"}))
-    with pytest.raises(
-        UsageError, match=r"weights are missing, lm_head\.weight first, and it has _or"
-    ):
+    with pytest.raises(UsageError, match=r"are missing, lm_head\.weight first, and it has _or"):
         load_pair(spec, CPU)
     del tensors["model.layers.1.mlp.up_proj.weight"]
     file.write_bytes(save(tensors, metadata={"format": "pt"}))
     with pytest.raises(UsageError, match=r"1 of its weights are missing, model\.layers\.1\.mlp"):
         load_pair(spec, CPU)
-    file = file.parent / "config.json"
-    foreign = {"model_type": "own", "auto_map": {"AutoConfig": "own.OwnConfig"}}
-    file.write_text(json.dumps(json.loads(file.read_text()) | foreign))
+    configure(file.parent, model_type="own", auto_map={"AutoConfig": "own.OwnConfig"})
     with pytest.raises(UsageError, match=r"its own code: read it, then give --trust-remote"):
         load_pair(spec, CPU)
 
@@ -361,10 +344,8 @@ def test_a_target_ends_with_a_token_that_the_draft_lacks(added, spec):
     assert run(pair, [*prompt, first], sd, sampling=GREEDY).stopped_by == "eos"
     assert not [*ends_finding(pair)]
     endless = replace(pair, eos_ids=frozenset({len(tokenizer)}))
-    assert [finding.verdict for finding in ends_finding(endless)] == ["FAILED"]
-    assert [finding.verdict for finding in ends_finding(replace(pair, eos_ids=frozenset()))] == [
-        "FAILED"
-    ]
+    for wrong in (endless, replace(pair, eos_ids=frozenset())):
+        assert [finding.verdict for finding in ends_finding(wrong)] == ["FAILED"]
 
 
 def test_threads_are_as_many_as_the_user_says(spec, monkeypatch):

@@ -25,9 +25,7 @@ TOLERANCE = 2e-2
 ATTENTION = attention.scaled_dot_product_attention
 WIDTHS = {"llama": 128, "qwen3": 128, "gemma3": 256}
 SMALL = {
-    "hidden_size": 64,
-    "intermediate_size": 64,
-    "num_attention_heads": 4,
+    **{"hidden_size": 64, "intermediate_size": 64, "num_attention_heads": 4},
     "num_key_value_heads": 2,
 }
 CASES = [
@@ -77,14 +75,9 @@ def run(model: PreTrainedModel, given: list[Tensor] | None = None) -> Passes:
     def after(layer: Any, args: Any, out: tuple[Tensor, ...]) -> None:
         passes.outputs.append(out[0])
 
-    handles = [
-        handle
-        for layer in runner.base.layers
-        for handle in (
-            layer.register_forward_pre_hook(before),
-            layer.self_attn.register_forward_hook(after),
-        )
-    ]
+    layers = runner.base.layers
+    handles = [layer.register_forward_pre_hook(before) for layer in layers]
+    handles += [layer.self_attn.register_forward_hook(after) for layer in layers]
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(VOCABULARY, (2, PROMPT), generator=generator).to(model.device)
     for rows in (1, 2):

@@ -29,10 +29,6 @@ def held(tensors: Iterator[torch.Tensor]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-def cached(runner: Runner) -> int:
-    return held(iter([*runner.cache.keys, *runner.cache.values]))
-
-
 @pytest.mark.parametrize(
     ("family", "tied", "dtype"),
     [
@@ -48,7 +44,7 @@ def test_the_estimate_matches_a_loaded_model(family, tied, dtype):
     need = memory.model_need(settings, dtype, sum(SIZE) + 1)
     model = runner.model
     assert need.weights == pytest.approx(held(iter([*model.parameters(), *model.buffers()])), 0.02)
-    assert need.cache == cached(runner)
+    assert need.cache == held(iter([*runner.cache.keys, *runner.cache.values]))
     assert memory.model_need(settings, dtype, sum(SIZE) + 1, rows=3).cache == 3 * need.cache
 
 
@@ -73,9 +69,6 @@ def test_a_quantised_checkpoint_declares_its_bits():
     assert memory._bits(config("llama"), None) is None
 
 
-# The check.
-
-
 def with_free(monkeypatch: pytest.MonkeyPatch, size: float) -> None:
     monkeypatch.setattr(memory, "available_memory", lambda *_, **__: size)
 
@@ -91,27 +84,21 @@ def test_a_refusal_names_the_sizes_and_what_to_do(monkeypatch):
     memory.check_memory(get_pair("llama"), dummy.updated(dtype="bfloat16"), 2048, 128, 5)
 
 
-def test_a_training_that_just_fits_is_accepted(monkeypatch):
-    configs = [load_config(MINI, role, CPU) for role in ("target", "draft")]
-    size = sum(sum(memory.model_need(one, torch.float32, 577, 128)) for one in configs)
-    training = {"rows": 128, "purpose": "to train a head"}
-    with_free(monkeypatch, size)
-    assert memory.check_memory(MINI, CPU, 512, 64, **training) == size
-    with_free(monkeypatch, size - 1)
-    with pytest.raises(UsageError, match=r"mini needs \d\.\d GiB to train a head \(target 0\.0"):
-        memory.check_memory(MINI, CPU, 512, 64, **training)
-
-
-def test_a_pair_that_just_fits_is_accepted_and_prompts_end_at_the_context(monkeypatch):
+def test_what_just_fits_is_accepted_and_prompts_end_at_the_context(monkeypatch):
     context = load_config(MINI, "target", CPU).max_position_embeddings
     configs = [load_config(MINI, role, CPU) for role in ("target", "draft")]
-    for given, tokens in ((900, 1006), (4_000_000, context)):
-        size = sum(sum(memory.model_need(one, torch.float32, tokens)) for one in configs)
+    training = {"rows": 128, "purpose": "to train a head"}
+    for sizes, tokens, rows, how in (
+        *(((900, 100, 5), 1006, 1, {}), ((4_000_000, 100, 5), context, 1, {})),
+        ((512, 64), 577, 128, training),
+    ):
+        size = sum(sum(memory.model_need(one, torch.float32, tokens, rows)) for one in configs)
         with_free(monkeypatch, size)
-        memory.check_memory(MINI, CPU, given, 100, 5)
+        assert memory.check_memory(MINI, CPU, *sizes, **how) == size
         with_free(monkeypatch, size - 1)
-        with pytest.raises(UsageError, match=r"mini needs 0\.\d GiB to decode \(target 0\.0"):
-            memory.check_memory(MINI, CPU, given, 100, 5)
+        purpose = how.get("purpose", "to decode")
+        with pytest.raises(UsageError, match=rf"mini needs \d\.\d GiB {purpose} \(target 0\.0"):
+            memory.check_memory(MINI, CPU, *sizes, **how)
 
 
 def test_prompt_tokens_are_overestimated(mini):
@@ -201,12 +188,7 @@ def test_a_round_reads_the_target_once_and_the_draft_for_every_token():
 def test_a_copy_reads_and_writes(monkeypatch):
     """With a clock that counts copies: every byte takes a millisecond."""
     copied: list[int] = []
-
-    def copy(self, source):
-        copied.append(len(source))
-        return self
-
-    monkeypatch.setattr(torch.Tensor, "copy_", copy)
+    monkeypatch.setattr(torch.Tensor, "copy_", lambda _, source: copied.append(len(source)))
     monkeypatch.setattr(hardware, "now", lambda device: sum(copied) / 1000)
     assert copy_bandwidth(torch.device("cpu"), 500) == pytest.approx(2000)
     assert set(copied) == {500}
@@ -282,12 +264,9 @@ def test_the_least_memory_of_a_group_and_its_outer_ones_is_free(membership, file
 @pytest.mark.parametrize(
     ("affinity", "quota", "busy", "threads", "width", "used", "noted"),
     [
-        (8, None, 0.0, None, 512, 8, False),
-        (3, None, 0.0, None, 512, 3, False),
-        (8, 1.0, 0.0, None, 512, 1, False),
-        (8, 2.5, 0.0, None, 1024, 2, False),
-        (8, 0.5, 0.0, None, 512, 1, False),
-        (8, None, 0.5, None, 512, 4, True),
+        *((8, None, 0.0, None, 512, 8, False), (3, None, 0.0, None, 512, 3, False)),
+        *((8, 1.0, 0.0, None, 512, 1, False), (8, 2.5, 0.0, None, 1024, 2, False)),
+        *((8, 0.5, 0.0, None, 512, 1, False), (8, None, 0.5, None, 512, 4, True)),
         (8, None, 1.0, None, 512, 1, True),
         (8, 2.0, 0.5, None, 512, 2, False),  # four cores are idle
         (8, 1.0, 1.0, 6, 512, 6, False),

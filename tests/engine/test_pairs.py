@@ -68,9 +68,8 @@ def test_models_of_the_hub_are_taken_from_a_folder_by_their_names(pair, tmp_path
     names = {role: pairs.short_name(model) for role, model in spec.models.items()}
     for name in names.values():
         (tmp_path / name.lower()).touch()
-    assert pairs.in_folder(spec, tmp_path).models == {
-        role: str(tmp_path / name.lower()) for role, name in names.items()
-    }
+    paths = {role: str(tmp_path / name.lower()) for role, name in names.items()}
+    assert pairs.in_folder(spec, tmp_path).models == paths
     assert pairs.in_folder(pairs.get_pair("mini"), tmp_path) == pairs.get_pair("mini")
     with pytest.raises(UsageError, match="no folder"):
         pairs.in_folder(spec, tmp_path / "none")
@@ -103,16 +102,13 @@ def file(tmp_path) -> Path:
     return tmp_path / "my pairs.toml"
 
 
-def test_the_only_pair_of_a_file_needs_no_name(file):
+def test_every_key_is_read_and_the_only_pair_of_a_file_needs_no_name(file):
     file.write_text(ONE)
     pair = pairs.get_pair(str(file))
-    place = str(file.parent / "models/big")
-    assert (pair.name, pair.target, pair.draft) == ("mine", place, "org/small")
+    target = str(file.parent / "models/big")
+    assert (pair.name, pair.target, pair.draft) == ("mine", target, "org/small")
     assert pair == pairs.get_pair(f"{file}:mine")
     assert (pair.thinking, pair.target_revision, pair.heads) == (False, None, None)
-
-
-def test_every_key_is_read(file):
     file.write_text(FULL)
     pair = pairs.get_pair(f"{file}:mine")
     assert (pair.target, pair.draft) == (str(file.parent / "../big"), "/models/small")

@@ -41,10 +41,6 @@ def text_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
     return list(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
-def prompt_of(passage: str) -> dict[str, str]:
-    return {"prompt": BEFORE + passage + AFTER, "passage": passage}
-
-
 def test_a_prompt_is_the_text_or_one_user_message(chat, plain):
     bos, text = [chat.bos_token_id], "How many?"
     message = "<user>How many?<assistant>"
@@ -64,11 +60,9 @@ def test_one_end_token_that_a_tokenizer_appends_is_dropped(plain, written, behin
     text = "How many?" + written.replace("</s>", end)
     stated = [plain.eos_token_id] * len(behind)
     assert encode(plain, text, prompt_format=PLAIN).ids == [plain.bos_token_id, *ids, *stated]
-    ending.backend_tokenizer.post_processor = TemplateProcessing(
-        f"{ending.bos_token} $A {end}",
-        None,
-        [(str(ending.bos_token), plain.bos_token_id), (end, plain.eos_token_id)],
-    )
+    special = [(str(ending.bos_token), plain.bos_token_id), (end, plain.eos_token_id)]
+    template = TemplateProcessing(f"{ending.bos_token} $A {end}", None, special)
+    ending.backend_tokenizer.post_processor = template
     assert encode(ending, text, prompt_format=PLAIN).ids == [plain.bos_token_id, *ids, *stated]
 
 
@@ -85,9 +79,8 @@ def test_messages_of_other_roles_are_templated(chat, plain):
     whole = encode(chat, "5", conversation=CONVERSATION).ids
     text = "<system>Be\nbrief.<user>How many?<assistant><tool>5<assistant>(quiet)"
     assert whole[1:] == text_ids(chat, text)
-    assert encode(plain, "5", conversation=CONVERSATION[:2] + CONVERSATION[3:]) == encode(
-        plain, "Be\nbrief.\n\nHow many?\n\n5"
-    )
+    untemplated = encode(plain, "5", conversation=CONVERSATION[:2] + CONVERSATION[3:])
+    assert untemplated == encode(plain, "Be\nbrief.\n\nHow many?\n\n5")
     calling = deepcopy(chat)  # as Qwen's, which writes arguments as JSON itself
     calling.chat_template = (
         "{% for message in messages %}{% for call in message.tool_calls or [] %}"
@@ -135,9 +128,6 @@ def test_a_prompt_has_exactly_one_start_token(chat, prompt_format):
         assert ids[0] == chat.bos_token_id not in ids[1:2]
 
 
-# The limit.
-
-
 @pytest.mark.parametrize("prompt_format", [CHAT, PLAIN])
 def test_only_the_end_of_the_passage_is_cut(chat, prompt_format):
     for seed in range(20):
@@ -147,14 +137,14 @@ def test_only_the_end_of_the_passage_is_cut(chat, prompt_format):
 def cut_at_random(chat: PreTrainedTokenizerBase, prompt_format: str, chance: random.Random) -> None:
     alphabet = "abcdefgh   ,.0123456789\n" + chance.choice(["", "äö…", "中文"])
     passage = "".join(chance.choices(alphabet, k=chance.randint(1, 150)))
-    given = prompt_of(passage)
+    prompt = {"prompt": BEFORE + passage + AFTER, "passage": passage}
 
     def of(part: str) -> list[int]:
         return encode(chat, BEFORE + part + AFTER, prompt_format=prompt_format).ids
 
     whole, bare = len(of(passage)), len(of(""))
     limit = chance.randint(bare, whole + 5)
-    ids, cut = encode(chat, **given, prompt_format=prompt_format, limit=limit)
+    ids, cut = encode(chat, **prompt, prompt_format=prompt_format, limit=limit)
     assert len(ids) <= limit
     assert cut == whole - len(ids)
     lengths = [k for k in range(len(passage) + 1) if of(passage[:k]) == ids]

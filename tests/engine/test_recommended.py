@@ -31,10 +31,7 @@ def folder(path: Path, **settings: Any) -> str:
         ({**QWEN, "do_sample": False}, {}),
         ({"temperature": 0.6, "eos_token_id": 3}, {}),
         ({"do_sample": True, "temperature": 1.0, "top_p": 1.0, "repetition_penalty": 1.0}, {}),
-        (
-            {"do_sample": True, "min_p": 0.1, "min_new_tokens": 4},
-            {"min_p": 0.1, "min_new_tokens": 4},
-        ),
+        ({"do_sample": True, "min_p": 0.1, "min_length": 4}, {"min_p": 0.1, "min_length": 4}),
         ({"do_sample": True, "sequence_bias": [[[3], 2.0]]}, {"sequence_bias": [[[3], 2.0]]}),
     ],
 )
@@ -83,8 +80,7 @@ def test_values_of_a_folder_are_checked(wrong):
 
 def test_options_override_what_the_model_recommends(tmp_path):
     model = folder(tmp_path / "m", **QWEN)
-    asked: dict[str, Any] = {"target": model, "draft": model, "sampling": "model"}
-    settings = Measurement(**asked).plan([("autoregressive", {})]).settings
-    assert (settings.temperature, settings.top_p, settings.top_k) == (0.7, 0.8, 20)
-    settings = Measurement(**asked, top_k=5).plan([("autoregressive", {})]).settings
-    assert (settings.temperature, settings.top_p, settings.top_k) == (0.7, 0.8, 5)
+    for more, top_k in (({}, 20), ({"top_k": 5}, 5)):
+        measurement = Measurement(target=model, draft=model, sampling="model", **more)
+        settings = measurement.plan([("autoregressive", {})]).settings
+        assert (settings.temperature, settings.top_p, settings.top_k) == (0.7, 0.8, top_k)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from itertools import accumulate
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -33,14 +34,6 @@ TOKENS = random_prompt(40)  # several windows
 
 def runner(settings: transformers.PreTrainedConfig) -> Runner:
     return Runner(build(settings), VOCABULARY)
-
-
-def in_pieces(runner: Runner, tokens: list[int], *pieces: int) -> torch.Tensor:
-    """Logits of a text that is run piece by piece."""
-    runner.reserve(1, len(tokens))
-    starts = accumulate(pieces, initial=0)
-    parts = zip(torch.tensor(tokens).split(list(pieces)), starts, strict=False)
-    return torch.cat([read(runner, part.tolist(), start)[0] for part, start in parts])
 
 
 @pytest.mark.parametrize("keyword", ["cache", "past_key_values"])
@@ -81,7 +74,9 @@ def test_pieces_equal_one_forward_pass(settings):
     subject = runner(settings)
     expected = own_logits(subject.model, TOKENS)
     for pieces in ([40], [1] * 40, [13, 1, 6, 2, 6, 12]):
-        logits = in_pieces(subject, TOKENS, *pieces)
+        subject.reserve(1, len(TOKENS))
+        parts = zip(torch.tensor(TOKENS).split(pieces), accumulate(pieces, initial=0), strict=False)
+        logits = torch.cat([read(subject, part.tolist(), start)[0] for part, start in parts])
         torch.testing.assert_close(logits, expected, rtol=1e-3, atol=1e-3)
 
 
@@ -128,9 +123,6 @@ def test_logits_are_cut_to_the_shared_vocabulary():
     torch.testing.assert_close(logits, read(whole, tokens)[0][:, :50])
 
 
-# Models that are not a plain stack of layers.
-
-
 def test_unsupported_architectures_are_refused_in_one_sentence():
     gpt2 = build(transformers.GPT2Config(vocab_size=VOCABULARY, n_embd=32, n_layer=2, n_head=4))
     # Key heads that differ between layers raise ``RuntimeError`` in the cache.
@@ -171,11 +163,8 @@ def test_the_check_does_not_change_a_model(family):
 
 
 def test_lack_of_memory_is_not_reported_as_an_unsupported_architecture():
-    def full(*_):
-        raise torch.OutOfMemoryError("no room")
-
     model = build(config("llama"))
-    model.register_forward_hook(full)
+    model.register_forward_hook(Mock(side_effect=torch.OutOfMemoryError("no room")))
     with pytest.raises(torch.OutOfMemoryError):
         Runner(model, VOCABULARY)
 
@@ -188,10 +177,8 @@ LENGTH_DEPENDENT = {
         **SIZES,
         max_position_embeddings=8 * ORIGINAL,
         rope_parameters={
-            "rope_type": "longrope",
-            "rope_theta": 10000.0,
-            "original_max_position_embeddings": ORIGINAL,
-            "short_factor": [1.0] * 4,
+            **{"rope_type": "longrope", "rope_theta": 10000.0},
+            **{"original_max_position_embeddings": ORIGINAL, "short_factor": [1.0] * 4},
             "long_factor": [4.0] * 4,
         },
     ),

@@ -28,18 +28,10 @@ WINDOW = 8
 
 # Large weights separate the largest logit, so that rounding cannot change an argmax.
 SIZES: dict[str, Any] = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "initializer_range": 0.4,
-    "tie_word_embeddings": False,
-    "bos_token_id": None,
-    "eos_token_id": None,
-    "pad_token_id": None,
+    **{"vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 64},
+    **{"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8},
+    **{"initializer_range": 0.4, "tie_word_embeddings": False, "bos_token_id": None},
+    **{"eos_token_id": None, "pad_token_id": None},
 }
 
 

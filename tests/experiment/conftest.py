@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -20,11 +21,7 @@ from .runs import EXAMPLES, TASKS, TEXTS, Run, brief_summary, measured
 @pytest.fixture
 def full_disk() -> Callable[..., Any]:
     """Replaces any function that writes."""
-
-    def full(*_: Any, **__: Any) -> Any:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    return full
+    return Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
 
 
 @pytest.fixture(scope="session")
@@ -35,9 +32,8 @@ def written(tmp_path_factory) -> Callable[[bool], Path]:
     def write(may_execute: bool) -> Path:
         tasks = [{"name": task, "metrics": list(metrics)} for task, metrics in TASKS.items()]
         config = {"samples_planned": 7, "tasks": tasks, "notes": ["kept"]}
-        with Store.open(
-            tmp_path_factory.mktemp("runs") / "r", "run", config, summarise=brief_summary
-        ) as store:
+        folder = tmp_path_factory.mktemp("runs") / "r"
+        with Store.open(folder, "run", config, summarise=brief_summary) as store:
             write_examples(store.folder, EXAMPLES)
             for task, metrics in TASKS.items():
                 for example, text in zip(EXAMPLES[task], TEXTS[task], strict=True):

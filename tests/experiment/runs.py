@@ -16,7 +16,7 @@ from specbench.engine.pairs import Loading, PairSpec
 from specbench.experiment.cells import method_variants
 from specbench.experiment.execute import execute
 from specbench.experiment.plan import Plan
-from specbench.experiment.planning import build_plan
+from specbench.experiment.planning import Systems, build_plan
 from specbench.experiment.store import Store, Summarise
 from specbench.files import write_atomically
 from specbench.runs.configuration import Settings
@@ -34,9 +34,7 @@ TASK = Task("t", "1", "", ("accuracy",), ("END",), 16, PromptList(ROWS), Path("t
 TABLES = ("samples.csv", TIMINGS, "summary.csv", "summary.md")
 
 TASKS = {
-    "sums": ("accuracy", "accuracy-flexible"),
-    "code": ("pass@1",),
-    "words": ("bleu", "rouge1"),
+    **{"sums": ("accuracy", "accuracy-flexible"), "code": ("pass@1",), "words": ("bleu", "rouge1")},
     "free": (),
 }
 EXAMPLES = {
@@ -46,10 +44,8 @@ EXAMPLES = {
     "free": [Example("1", "p")],
 }
 TEXTS = {
-    "sums": ["#### 1", "in all 2"],
-    "code": ["def f():\n    return 1"],
-    "words": ["a b c d e g", "b"],
-    "free": ["hello\u2028ü"],
+    **{"sums": ["#### 1", "in all 2"], "code": ["def f():\n    return 1"]},
+    **{"words": ["a b c d e g", "b"], "free": ["hello\u2028ü"]},
 }
 Run = Callable[..., Path]
 
@@ -81,8 +77,8 @@ def plan_of(
     names: list[str], task: Task = TASK, lengths: Sequence[int] = (5,), **settings: Any
 ) -> Plan:
     pair, loading = PairSpec("p", "t", "d"), Loading(dtype="float32")
-    variants = method_variants(names, {})
-    return build_plan(pair, [task], variants, lengths, Settings(**settings), loading=loading)
+    systems = Systems(method_variants(names, {}), lengths)
+    return build_plan(pair, [task], systems, Settings(**settings), loading=loading)
 
 
 def executed(

@@ -62,12 +62,8 @@ def compared(pair: LoadedPair, record: Record = faithful, **changes: Any) -> Com
 @pytest.mark.parametrize(
     "changes",
     [
-        {},
-        {"sampling": Sampling(temperature=0)},
-        {"drafter": GreedyDrafter(), "batch_size": 1},
-        {"drafter": LookupDrafter()},
-        {"drafter": EAGLE},
-        {"draft_length": 0},
+        *({}, {"sampling": Sampling(temperature=0)}, {"drafter": GreedyDrafter(), "batch_size": 1}),
+        *({"drafter": LookupDrafter()}, {"drafter": EAGLE}, {"draft_length": 0}),
     ],
 )
 def test_a_faithful_engine_is_the_same(family, changes):

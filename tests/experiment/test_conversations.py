@@ -35,11 +35,8 @@ def test_a_turn_follows_the_answers_before_it(engine, tmp_path, batch_size):
     engine.tokenizer = ByCharacter()
     plan = plan_of(["sd"], task_of(LONE, TALK), batch_size=batch_size)
     samples = measure(plan, tmp_path / "r")
-    first = [("lone", "math", None), ("talk", None, 1)]
-    assert [(r.sample_id, r.category, r.turn) for r in samples] == [
-        *first,
-        *(("talk", None, turn) for turn in (2, 3)),
-    ]
+    turns = [("lone", "math", None), *(("talk", None, turn) for turn in (1, 2, 3))]
+    assert [(r.sample_id, r.category, r.turn) for r in samples] == turns
     assert len(plan) == len(samples) == 4
     assert [r.quality for r in samples] == [1.0, 1.0, None, 0.0]  # each turn has its reference
     texts = list(dict.fromkeys(prompts(engine.calls)))

@@ -6,13 +6,8 @@ import subprocess
 from pathlib import Path
 
 import specbench
-from specbench.experiment.environment import (
-    UNKNOWN,
-    cpu_model,
-    describe_environment,
-    git_state,
-    other_processes,
-)
+from specbench.experiment import environment as module
+from specbench.experiment.environment import UNKNOWN, describe_environment, git_state
 
 
 def test_the_environment_is_plain_data_with_the_versions(tmp_path, monkeypatch):
@@ -26,11 +21,11 @@ def test_the_environment_is_plain_data_with_the_versions(tmp_path, monkeypatch):
     assert environment["command"][0] == "specbench"
     cpuinfo = tmp_path / "cpuinfo"
     cpuinfo.write_text("processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\nmodel name\t: other\n")
-    assert cpu_model(cpuinfo) == "Some CPU @ 2 GHz"
+    assert module.cpu_model(cpuinfo) == "Some CPU @ 2 GHz"
     monkeypatch.setenv("PATH", "")
     package = Path(specbench.__file__).parent
     assert git_state(package) == {"commit": UNKNOWN, "dirty": UNKNOWN}
-    assert cpu_model(tmp_path / "missing")
+    assert module.cpu_model(tmp_path / "missing")
 
 
 def test_the_enabled_attention_backends_are_recorded_on_a_gpu(monkeypatch):
@@ -76,16 +71,17 @@ def test_the_driver_reports_other_processes(tmp_path, monkeypatch):
         tool.chmod(0o755)
 
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    install(f"{os.getpid()}, 900\n42, 512")
-    assert other_processes() == [{"pid": 42, "memory_mib": 512}]
-    install("42, [N/A]")
-    assert other_processes() == [{"pid": 42, "memory_mib": None}]
-    install("NVIDIA-SMI has failed because it could not communicate")
-    assert other_processes() == []
+    for processes, others in (
+        (f"{os.getpid()}, 900\n42, 512", [{"pid": 42, "memory_mib": 512}]),
+        ("42, [N/A]", [{"pid": 42, "memory_mib": None}]),
+        ("NVIDIA-SMI has failed because it could not communicate", []),
+    ):
+        install(processes)
+        assert module.other_processes() == others
     (tmp_path / "nvidia-smi").write_text('#!/bin/sh\necho "$*" >"$(dirname "$0")/called"\n')
     for visible, restricted in {"1,3": True, "": False, "MIG-7": False}.items():
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-        other_processes()
+        module.other_processes()
         assert (f"--id={visible}" in (tmp_path / "called").read_text()) is restricted
     monkeypatch.setenv("PATH", "")
-    assert other_processes() == []
+    assert module.other_processes() == []

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -23,7 +24,7 @@ from specbench.experiment import loader, runner
 from specbench.experiment.cells import method_variants
 from specbench.experiment.measurements import columns_of, repetition
 from specbench.experiment.plan import Plan
-from specbench.experiment.planning import build_plan
+from specbench.experiment.planning import Systems, build_plan
 from specbench.methods.ensembles import static
 from specbench.runs.configuration import Settings
 from specbench.runs.records import latest_records, read_examples, read_records
@@ -41,9 +42,8 @@ def test_every_sample_is_decoded_scored_and_recorded(engine, tmp_path, monkeypat
     monkeypatch.setattr(runner, "other_processes", lambda: [{"pid": 42, "memory_mib": 512}])
     records(plan_of(["autoregressive", "sd"]), tmp_path / "r")
     samples = latest_records(tmp_path / "r")
-    assert [(r.sample_id, r.method) for r in samples] == [
-        (row.id, method) for row in ROWS for method in ("autoregressive", "sd")
-    ]
+    methods = ("autoregressive", "sd")
+    assert [(r.sample_id, r.method) for r in samples] == [(r.id, m) for r in ROWS for m in methods]
     assert {r.run_id for r in samples} == {"r"}
     assert {r.status for r in samples} == {"ok"}
     # The text ends in "#### 7": correct, wrong, and without a reference.
@@ -82,18 +82,16 @@ def test_the_share_of_other_processes_is_that_of_ticks_that_are_not_idle(tmp_pat
 
 
 def test_the_loop_receives_the_settings_of_the_plan(engine, tmp_path):
-    plan = plan_of(
-        ["static"], temperature=0.5, top_k=4, top_p=0.9, seed=3, batch_size=2, engine="compile"
-    )
+    filters = {"temperature": 0.5, "top_k": 4, "top_p": 0.9}
+    plan = plan_of(["static"], seed=3, batch_size=2, engine="compile", **filters)
     records(plan, tmp_path / "r")
     *_, last = plan.steps()
     call = engine.calls[-1]
     rule = call.pop("rule")
     assert isinstance(rule, partial)
     assert (rule.func, rule.keywords) == (static, {"weight": 0.5})
-    sampling = Sampling(temperature=0.5, top_k=4, top_p=0.9)
     how: Any = {"seed": 3, "stop": ("END",), "batch_size": 2, "drafter": ModelDrafter()}
-    options = DecodeOptions(sampling, 5, 16, **how)
+    options = DecodeOptions(Sampling(**filters), 5, 16, **how)
     prompt = {"prompt_ids": [len(last.example.prompt)], "sample_key": last.sample_key}
     assert call == {**prompt, **vars(options)}
     assert engine.engine.name == "compile"
@@ -127,12 +125,9 @@ def test_the_first_decode_of_each_method_is_a_warm_up(engine, tmp_path):
 
 
 def test_all_cells_are_captured_before_the_first_sample(engine, tmp_path):
-    names = ["autoregressive", "sd"]
-    plan = plan_of(names, engine="compile")
-    tasks = [TASK, replace(TASK, name="u")]
-    plan = build_plan(
-        plan.pair, tasks, method_variants(names, {}), [5], plan.settings, loading=plan.loading
-    )
+    tasks, variants = [TASK, replace(TASK, name="u")], method_variants(["autoregressive", "sd"], {})
+    settings = Settings(engine="compile")
+    plan = build_plan(PairSpec("p", "t", "d"), tasks, Systems(variants, [5]), settings)
     samples = records(plan, tmp_path / "r")
     keys = [call["sample_key"] for call in engine.calls]
     assert keys[:5] == ["t/t-0/0", "t/t-0/0", "u/t-0/0", "u/t-0/0", "t/t-0/0"]
@@ -174,7 +169,7 @@ def test_heads_are_loaded_once_and_before_anything_runs(engine, tmp_path):
             (head / file).touch()
     variants = method_variants(["sd", "diversed"], {"head": list(map(str, heads))})
     tasks = [TASK, replace(TASK, name="u")]
-    plan = build_plan(PairSpec("p", "t", "d"), tasks, variants, [3, 5], Settings())
+    plan = build_plan(PairSpec("p", "t", "d"), tasks, Systems(variants, [3, 5]), Settings())
     samples = records(plan, tmp_path / "r")
     assert engine.heads == heads
     assert any("head" in call["rule"].keywords for call in engine.calls if call["rule"])
@@ -187,11 +182,9 @@ def test_a_failed_sample_is_recorded_and_the_run_continues(engine, tmp_path, mon
     monkeypatch.setattr(runner, "free_memory", lambda: freed.append(len(engine.calls)))
     engine.failing = {1: torch.OutOfMemoryError("no room"), 3: UsageError("one sentence")}
     samples = records(plan_of(["sd"]), tmp_path / "r")
-    assert [(r.sample_id, r.status, r.error) for r in samples] == [
-        ("t-0", "error", "OutOfMemoryError: no room"),
-        ("t-1", "ok", None),
-        ("t-2", "error", "one sentence"),
-    ]
+    assert [r.sample_id for r in samples] == ["t-0", "t-1", "t-2"]
+    assert [r.status for r in samples] == ["error", "ok", "error"]
+    assert [r.error for r in samples] == ["OutOfMemoryError: no room", None, "one sentence"]
     assert freed == [2, 4]
 
 
@@ -211,11 +204,8 @@ def test_in_a_batch_only_the_failing_text_fails(engine, tmp_path, monkeypatch):
 def test_texts_that_are_decoded_alone_after_an_error_are_in_no_block(engine, tmp_path):
     engine.failing = {1: ValueError("no room")}  # for both texts together, not for each alone
     samples = records(plan_of(["sd"], batch_size=2), tmp_path / "r")
-    assert {r.sample_id: (r.status, r.block) for r in samples} == {
-        "t-0": ("ok", None),
-        "t-1": ("ok", None),
-        "t-2": ("ok", 1),
-    }
+    blocks = {r.sample_id: (r.status, r.block) for r in samples}
+    assert blocks == {"t-0": ("ok", None), "t-1": ("ok", None), "t-2": ("ok", 1)}
 
 
 def test_a_text_that_cannot_be_recorded_is_a_failed_sample(engine, tmp_path, monkeypatch):
@@ -230,11 +220,8 @@ def test_a_text_that_cannot_be_recorded_is_a_failed_sample(engine, tmp_path, mon
     monkeypatch.setattr(runner.measurements, "score_text", score_text)
     samples = records(plan_of(["sd"], batch_size=3), tmp_path / "r")
     errors = {r.sample_id: r.error for r in samples}
-    assert errors == {
-        "t-0": None,
-        "t-1": "cannot store quality, scores: a number is not finite",
-        "t-2": "ValueError: no score",
-    }
+    unstored = "cannot store quality, scores: a number is not finite"
+    assert errors == {"t-0": None, "t-1": unstored, "t-2": "ValueError: no score"}
     assert b"NaN" not in (tmp_path / "r" / "samples.jsonl").read_bytes()
 
 
@@ -258,20 +245,13 @@ def test_an_error_not_caused_by_a_sample_ends_the_run(engine, tmp_path, problem)
 
 
 def test_only_a_device_that_stopped_working_ends_the_run(engine, tmp_path, monkeypatch):
-    errors: list[BaseException] = [
-        torch.OutOfMemoryError(),
-        RuntimeError("CUDA error: an illegal memory access\nMore."),
-    ]
-
-    def run_kernel(device):
-        raise errors[0]
-
-    monkeypatch.setattr(device, "run_kernel", run_kernel)
+    kernel = Mock(side_effect=torch.OutOfMemoryError())
+    monkeypatch.setattr(device, "run_kernel", kernel)
     engine.target.device = torch.device("cuda")
     engine.failing = {2: torch.OutOfMemoryError("no room")}
     samples = records(plan_of(["sd"], engine="eager"), tmp_path / "r")
     assert [r.status for r in samples] == ["ok", "error", "ok"]
-    del errors[0]
+    kernel.side_effect = RuntimeError("CUDA error: an illegal memory access\nMore.")
     broken = torch.AcceleratorError("CUDA error: an illegal memory access", 700)
     engine.failing = {len(engine.calls) + 2: broken}
     with pytest.raises(EngineError, match=r"cuda no longer works .*illegal memory access\)"):
@@ -280,15 +260,11 @@ def test_only_a_device_that_stopped_working_ends_the_run(engine, tmp_path, monke
 
 
 def test_an_error_that_is_reported_twice_is_not_a_broken_gpu(monkeypatch):
-    errors = iter([RuntimeError("operation failed due to a previous error during capture"), None])
-
-    def run_kernel(where):
-        if (error := next(errors)) is not None:
-            raise error
-
-    monkeypatch.setattr(device, "run_kernel", run_kernel)
+    error = RuntimeError("operation failed due to a previous error during capture")
+    kernel = Mock(side_effect=[error, None])
+    monkeypatch.setattr(device, "run_kernel", kernel)
     device.require_working(torch.device("cuda"))
-    assert next(errors, "none left") == "none left"
+    assert kernel.call_count == 2
 
 
 def test_measurements_follow_their_definitions(make_generation):
@@ -308,9 +284,6 @@ def test_measurements_follow_their_definitions(make_generation):
     blank = ("accepted", "draft_acceptance_rate", "acceptance_length")
     assert all(alone[name] is None for name in (*blank, "expected_acceptance", "mean_weight"))
     assert columns["repetition"] is None  # three tokens
-
-
-def test_repetition_is_the_share_of_repeated_4_grams():
     assert repetition([1, 2, 3, 4, 5, 6]) == 0
     assert repetition([7] * 13) == pytest.approx(9 / 10)  # ten 4-grams, all equal
     assert repetition([1, 2, 3, 4] * 3) == pytest.approx(5 / 9)  # nine 4-grams, four different
@@ -341,13 +314,10 @@ def test_prompts_that_do_not_fit_are_reported_before_loading(engine, tmp_path, c
         records(plan_of(["sd"], task, max_new_tokens=60), tmp_path / "r")
     assert engine.loaded is None and not (tmp_path / "r").exists()
 
-    def refuse(spec, loading, *sizes):
-        assert sizes == (int(len("three") / 2.5), 16, 5, 1)
-        raise UsageError("p needs 99 GiB")
-
-    engine.check_memory = refuse
+    engine.check_memory = Mock(side_effect=UsageError("p needs 99 GiB"))
     with pytest.raises(UsageError, match="99 GiB"):
         loader.Loader().load(plan_of(["sd"]))
+    assert engine.check_memory.call_args.args[2:] == (int(len("three") / 2.5), 16, 5, 1)
     assert engine.loaded is None
     del engine.check_memory
     records(plan_of(["sd"], task), tmp_path / "r")

@@ -12,7 +12,7 @@ from specbench.engine.pairs import Loading, PairSpec, get_pair
 from specbench.errors import UsageError
 from specbench.experiment.cells import Cell, method_variants, with_baselines
 from specbench.experiment.plan import Plan
-from specbench.experiment.planning import build_plan
+from specbench.experiment.planning import Systems, build_plan
 from specbench.files import shown_path
 from specbench.methods.registry import METHODS
 from specbench.runs.configuration import DEFAULT_LIMIT, CellConfig, Settings
@@ -33,10 +33,10 @@ def make_task(name: str = "t", rows: int = 3, generator: str | None = None) -> T
 
 
 def plan_of(names: list[str], tasks: list[Task] | None = None, **changes: Any) -> Plan:
-    arguments: dict[str, Any] = {"draft_lengths": [5], "settings": Settings()}
-    return build_plan(
-        PAIR, tasks or [make_task()], method_variants(names, {}), **(arguments | changes)
-    )
+    arguments: dict[str, Any] = {"draft_lengths": [5], "settings": Settings()} | changes
+    chosen = {name: arguments.pop(name) for name in Systems._fields if name in arguments}
+    systems = Systems(method_variants(names, {}), **chosen)
+    return build_plan(PAIR, tasks or [make_task()], systems, **arguments)
 
 
 def test_all_cells_decode_an_example_before_the_next():
@@ -77,14 +77,11 @@ def test_cells_take_turns_block_by_block():
     assert blocks == [{0}, {0}, {1}, {1}, {2}, {2}]
     alone = plan_of(["sd"])
     assert alone.identify(next(alone.steps()), "eager").block is None
-
-
-def test_several_batches_share_their_rows_for_all_cells_alike():
-    settings = Settings(batch_size=2, refill=3)
-    plan = plan_of(["autoregressive", "sd"], [make_task("a", 10)], settings=settings)
-    batches = list(plan.batches())
+    # Batches that share their rows do so for all cells alike.
+    refilled = replace(plan, settings=Settings(batch_size=2, refill=3))
+    batches = list(refilled.batches())
     assert [len(batch) for batch in batches] == [6, 6, 4, 4]
-    assert plan.identify(batches[0][0], "eager").block is None
+    assert refilled.identify(batches[0][0], "eager").block is None
 
 
 def test_every_drafting_method_runs_with_each_draft_length_and_autoregressive_once():
@@ -141,7 +138,8 @@ def test_a_head_is_found_for_each_task(tmp_path):
         (tmp_path / name / "head.safetensors").touch()
         (tmp_path / name / "head.json").write_text(description)
     variants = method_variants(["diversed"], {"head": [str(tmp_path)]})
-    plan = build_plan(PAIR, [make_task("a"), make_task("b")], variants, [5], Settings())
+    systems = Systems(variants, [5])
+    plan = build_plan(PAIR, [make_task("a"), make_task("b")], systems, Settings())
     heads = [dict(task.cells[0].parameters)["head"] for task in plan.tasks]
     assert [head.path for head in heads] == [tmp_path / "a", tmp_path / "b"]
     # The same name on all tasks, so that rows match.
@@ -171,7 +169,7 @@ def test_the_description_is_complete_and_names_no_path_of_this_machine(tmp_path,
     pair = PairSpec("p", str(tmp_path / "models" / "t"), "org/d", **revisions)
     variants = method_variants(["static"], {"weight": 0.3})
     loading = Loading(dtype="float32")
-    plan = build_plan(pair, [make_task()], variants, [4], Settings(), loading=loading)
+    plan = build_plan(pair, [make_task()], Systems(variants, [4]), Settings(), loading=loading)
     described = plan.describe()
     assert described["pair"] == {"name": "p", "target": "models/t", "draft": "org/d", **revisions}
     assert described["loading"]["dtype"] == "float32"
@@ -182,22 +180,14 @@ def test_the_description_is_complete_and_names_no_path_of_this_machine(tmp_path,
 
 def test_every_drafter_is_a_cell_of_its_own():
     def cells(*methods, **how):
-        plan = build_plan(
-            PAIR,
-            [make_task()],
-            [(name, {"head": "untrained"} if name == "diversed" else {}) for name in methods],
-            [5],
-            Settings(),
-            **how,
-        )
+        variants = [(m, {"head": "untrained"} if m == "diversed" else {}) for m in methods]
+        plan = build_plan(PAIR, [make_task()], Systems(variants, [5], **how), Settings())
         cell_columns = [cell.columns() for cell in plan.tasks[0].cells]
         return [(columns["method"], columns["drafter"]) for columns in cell_columns]
 
     both = [MODEL, LOOKUP]
     assert cells("autoregressive", "sd", "diversed", drafters=both) == [
-        ("autoregressive", None),
-        ("sd", "model"),
-        ("sd", "prompt-lookup"),
+        *(("autoregressive", None), ("sd", "model"), ("sd", "prompt-lookup")),
         ("diversed", "model"),
     ]
     alone: dict[str, Any] = {"drafters": [LOOKUP]}
@@ -210,8 +200,8 @@ def test_every_drafter_is_a_cell_of_its_own():
 def test_a_described_cell_can_be_read():
     pair, task = get_pair("mini"), load_task("mini-math")
     variants = method_variants(METHODS, {"alpha": [0.1, 0.9]})
-    loaded = {"loading": Loading(), "drafters": [parse_drafter("greedy"), LOOKUP]}
-    plan = build_plan(pair, [task], variants, [1, 5], Settings(), **loaded)
+    systems = Systems(variants, [1, 5], [parse_drafter("greedy"), LOOKUP])
+    plan = build_plan(pair, [task], systems, Settings())
     (cells,) = (planned.cells for planned in plan.tasks)
     described = (CellConfig.model_validate_json(json.dumps(cell.describe())) for cell in cells)
     read = [Cell.recorded(values).resolved(pair, task.name) for values in described]

@@ -17,7 +17,7 @@ from specbench.errors import RunError, UsageError
 from specbench.experiment import loader, store
 from specbench.experiment.cells import method_variants
 from specbench.experiment.plan import Plan
-from specbench.experiment.planning import build_plan
+from specbench.experiment.planning import Systems, build_plan
 from specbench.experiment.progress import Display
 from specbench.experiment.ray_pool import RayPool, uses_gpus
 from specbench.experiment.workers import Pool
@@ -52,16 +52,12 @@ def no_tables(monkeypatch, request) -> None:
 
 
 def plan_of(
-    *prompts: str,
-    pair: str = "p",
-    names: str = "tu",
-    only: str = "autoregressive,sd",
-    **settings: Any,
+    *prompts: str, pair: str = "p", names: str = "tu", only: str = "autoregressive,sd", **more: Any
 ) -> Plan:
     source = PromptList(tuple(Example(f"e-{n}", prompt) for n, prompt in enumerate(prompts)))
     tasks = [Task(name, "1", "", (), (), 16, source, Path("t.toml")) for name in names]
     variants = method_variants(only.split(","), {})
-    return build_plan(PairSpec(pair, "t", "d"), tasks, variants, [5], Settings(**settings))
+    return build_plan(PairSpec(pair, "t", "d"), tasks, Systems(variants, [5]), Settings(**more))
 
 
 def run(plan: Plan, pool: RayPool, folder: Path, **arguments: Any) -> list[dict[str, Any]]:
@@ -87,9 +83,9 @@ def test_every_sample_is_found_once_and_a_row_on_one_device(pool, tmp_path, sett
 
 
 def test_killed_workers_of_the_mini_pair_match_one_process(pool, tmp_path, mini):
-    variants = method_variants(["autoregressive", "diversed"], {})
+    systems = Systems(method_variants(["autoregressive", "diversed"], {}), [5])
     settings, tasks = Settings(max_new_tokens=32), [load_task("mini-math")]
-    plan = build_plan(get_pair("mini"), tasks, variants, [5], settings, loading=CPU, limit=3)
+    plan = build_plan(get_pair("mini"), tasks, systems, settings, loading=CPU, limit=3)
     local = Pool(LocalWorker(loader.Loader(lambda *_: mini)))
     executed(plan, tmp_path / "one", pool=local, summarise=write_summary)
     kills: list[int] = []

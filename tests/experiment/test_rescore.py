@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -43,15 +44,13 @@ def first_record(folder: Path, drop: str = "", **changes: Any) -> None:
 def test_the_same_metrics_give_the_same_folder(make_run):
     folder = make_run()
     before, recorded = contents(folder), records(folder)
-    reported: list[str] = []
-    outcome = score_run(
-        open_run(folder), True, lambda record: reported.append(record["key"]), brief_summary
-    )
-    assert outcome == WHOLE
+    run, report = open_run(folder), Mock()
+    assert score_run(run, True, report, brief_summary) == WHOLE
     after = contents(folder)
     for name in before.keys() - {"samples.jsonl"}:
         assert after[name] == before[name]
-    assert reported == [record["key"] for record in recorded]
+    keys = [call.args[0]["key"] for call in report.mock_calls]
+    assert keys == [record["key"] for record in recorded]
     assert records(folder) == recorded
     header = after["samples.csv"].decode().splitlines()[0]
     assert header.partition(",stopped_by,")[2].startswith("accuracy-flexible,rouge1,bleu_terms")
@@ -104,12 +103,9 @@ def test_a_metric_is_added_only_where_it_can_score(make_run):
 
 
 def test_checking_whether_a_metric_applies_executes_no_code(make_run, monkeypatch):
-    def fail(*_):
-        raise AssertionError("it was run")
-
     folder = make_run()
     configured(folder, tasks=[{"name": "code", "metrics": []}])
-    monkeypatch.setattr("specbench.tasks.metrics.code.judge", fail)
+    monkeypatch.setattr("specbench.tasks.metrics.code.judge", lambda *_: pytest.fail("it was run"))
     assert open_run(folder, ["pass@1"]).metrics["code"] == ["pass@1"]
 
 
@@ -148,10 +144,7 @@ def test_packed_samples_are_scored_and_stay_packed(make_run, plain, suffix):
 
 
 def test_a_crash_leaves_all_files_unchanged(make_run, full_disk):
-    def stop(*_, **__):
-        raise KeyboardInterrupt
-
-    folder = make_run()
+    folder, stop = make_run(), Mock(side_effect=KeyboardInterrupt)
     before = contents(folder)
     for where, name, accident, error in (
         (module, "score_text", stop, KeyboardInterrupt),

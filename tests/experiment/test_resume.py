@@ -252,11 +252,8 @@ def test_a_plan_may_grow_and_not_shrink(engine, tmp_path, stored):
     text = (folder / CONFIG).read_text()
     config = json.loads(text)
     config["tasks"][0]["stop"] = ["other"]
-    for other in (
-        text.replace('"examples": 3', '"examples": 4'),
-        text.replace('"name": "t"', '"name": "u"'),
-        json.dumps(config),
-    ):
+    replaced = (('"examples": 3', '"examples": 4'), ('"name": "t"', '"name": "u"'))
+    for other in (*(text.replace(*values) for values in replaced), json.dumps(config)):
         (folder / CONFIG).write_text(other)
         refused += refusals(lambda: run(folder, methods=wider))
     stored(refused)
@@ -321,9 +318,7 @@ def test_a_process_that_a_rule_forks_writes_nothing(engine, tmp_path):
     assert len(list(read_records(tmp_path / "r" / RECORDS))) == COMPLETE_RUN["samples"]
 
 
-def test_without_a_folder_the_newest_unfinished_run_of_the_plan_resumes(
-    engine, tmp_path, monkeypatch
-):
+def test_without_a_folder_the_newest_unfinished_run_resumes(engine, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def begin(stop_after, **settings):

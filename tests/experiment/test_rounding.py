@@ -19,9 +19,7 @@ from .runs import executed, plan_of
 @pytest.mark.parametrize(
     ("tokens", "margin", "behind"),
     [
-        ((0, 1), 0.2, 0.4055),
-        ((0, 2), 0.2, 1.0986),
-        ((0, END), 0.2, 1.0986),
+        *(((0, 1), 0.2, 0.4055), ((0, 2), 0.2, 1.0986), ((0, END), 0.2, 1.0986)),
         ((END, 2), 0.2, 1.0986),
     ],
 )

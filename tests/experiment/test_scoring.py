@@ -20,21 +20,13 @@ from ..synthetic import sample_record
 
 EXAMPLE = Example("e", "prompt", "so #### 7", ("assert f() == 7",))
 PROGRAM = "def f():\n    return 7"
-
-
 HARMONY = "<|channel|>analysis<|message|>#### 3<|end|><|start|>assistant<|channel|>"
 THOUGHTS = [
-    HARMONY + "final<|message|>7<|return|>",
-    HARMONY + "final <|constrain|>json<|message|>7",
-    "<|channel|>final<|message|>7",
-    "analysisMaybe #### 3.assistantfinal7",
-    "analysis#### 3.assistantfinal\n7",
-    "[THINK]#### 3[/THINK]7",
-    "so #### 3[/THINK]7",
-    "<seed:think>#### 3</seed:think>7",
-    "<mm:think>#### 3</mm:think>7",
-    "<thought>#### 3</thought>7",
-    "<thinking>#### 3</thinking><answer>7</answer>",
+    *(HARMONY + "final<|message|>7<|return|>", HARMONY + "final <|constrain|>json<|message|>7"),
+    *("<|channel|>final<|message|>7", "analysisMaybe #### 3.assistantfinal7"),
+    *("analysis#### 3.assistantfinal\n7", "[THINK]#### 3[/THINK]7", "so #### 3[/THINK]7"),
+    *("<seed:think>#### 3</seed:think>7", "<mm:think>#### 3</mm:think>7"),
+    *("<thought>#### 3</thought>7", "<thinking>#### 3</thinking><answer>7</answer>"),
     "<|channel>thought\n#### 3\n<channel|>7",
     "<|START_THINKING|>#### 3<|END_THINKING|><|START_RESPONSE|>7<|END_RESPONSE|>",
     "\u25c1think\u25b7#### 3\u25c1/think\u25b77",
@@ -144,14 +136,10 @@ class Letters:
 @pytest.mark.parametrize(
     ("prompt", "text", "count", "answer"),
     [
-        ("Why?", "7 of <think>s", None, "7 of <think>s"),
-        ("Why?", "<think>3</think>7", 16, "7"),
-        ("Why? <think>\n", "3</think>\n7", 9, "7"),
-        ("Why? <think>\n", "3 and so", 8, ""),
-        ("Why? <think>\n\n</think>\n\n", "7", None, "7"),
-        ("Why <think>? ", "7", None, "7"),
-        ("Why?", "<think>3", 8, ""),
-        ("Why?", "a</think>b</think>7", 18, "7"),
+        *(("Why?", "7 of <think>s", None, "7 of <think>s"), ("Why?", "<think>3</think>7", 16, "7")),
+        *(("Why? <think>\n", "3</think>\n7", 9, "7"), ("Why? <think>\n", "3 and so", 8, "")),
+        *(("Why? <think>\n\n</think>\n\n", "7", None, "7"), ("Why <think>? ", "7", None, "7")),
+        *(("Why?", "<think>3", 8, ""), ("Why?", "a</think>b</think>7", 18, "7")),
         ("Why? [THINK]", "3[/THINK]7", 9, "7"),
         ("Why?", "<|channel|>analysis<|message|>3", 31, ""),
     ],

@@ -11,7 +11,7 @@ import pytest
 from specbench.analysis.written import write_summary
 from specbench.errors import UsageError
 from specbench.experiment.plan import Plan
-from specbench.experiment.planning import build_plan
+from specbench.experiment.planning import Systems, build_plan
 from specbench.experiment.rescore import open_run, score_run
 from specbench.experiment.store import Summarise
 from specbench.runs.columns import TIMED
@@ -29,8 +29,8 @@ GROWN = [*FIRST, "lossy"]
 def a_a(plan: Plan) -> Plan:
     (task,) = plan.tasks
     variants = [(cell.method, dict(cell.parameters)) for cell in task.cells]
-    given = (plan.pair, [task.task], variants, [5], plan.settings)
-    return build_plan(*given, loading=plan.loading, a_a=True)
+    systems = Systems(variants, [5], a_a=True)
+    return build_plan(plan.pair, [task.task], systems, plan.settings, loading=plan.loading)
 
 
 def run(folder: Path, plan: Plan, summarise: Summarise = brief_summary) -> int:

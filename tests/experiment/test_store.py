@@ -123,9 +123,8 @@ def test_a_run_without_samples_removes_its_folder(tmp_path):
 
 def test_folders_are_named_by_time_and_label_and_never_shared(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    stores = [
-        Store.open(None, "run-pairs.toml:mine", CONFIG, summarise=brief_summary) for _ in range(3)
-    ]
+    label = "run-pairs.toml:mine"
+    stores = [Store.open(None, label, CONFIG, summarise=brief_summary) for _ in range(3)]
     assert len({store.folder for store in stores}) == 3
     for store in stores:
         assert store.folder.parent == Path("results")
@@ -200,8 +199,6 @@ def test_the_newest_run_is_the_one_finished_last(tmp_path, monkeypatch):
     Path("results/unfinished").mkdir()
     assert newest_run() == Path("results/b")
 
-
-# The key of a sample.
 
 MODELS = {"target": "t0", "draft": "d0", "dtype": "float32"}
 

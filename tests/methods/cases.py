@@ -60,11 +60,6 @@ def tied(rng: np.random.Generator) -> tuple[Array, Array]:
     return normalised(p), normalised(q)
 
 
-def lacking(rows: Array) -> Array:
-    """Rows of a draft that lacks some tokens of the target everywhere."""
-    return normalised(np.where(np.arange(VOCABULARY) < VOCABULARY - 3, rows, 0.0))
-
-
 UNFILTERED: dict[str, Sampler] = {
     "dense": lambda rng: (dense(rng), dense(rng)),
     "zeros in p": lambda rng: (masked(dense(rng), some(rng)), dense(rng)),
@@ -77,7 +72,11 @@ UNFILTERED: dict[str, Sampler] = {
     "one-hot both": lambda rng: (one_hot(dense(rng)), one_hot(dense(rng))),
     "ties": tied,
 }
-MISSING: dict[str, Sampler] = {"missing in q": lambda rng: (dense(rng), lacking(dense(rng)))}
+# The draft lacks some tokens of the target everywhere.
+PRESENT = np.arange(VOCABULARY) < VOCABULARY - 3
+MISSING: dict[str, Sampler] = {
+    "missing in q": lambda rng: (dense(rng), normalised(np.where(PRESENT, dense(rng), 0.0)))
+}
 
 
 def cooled(rows: Array, temperature: float) -> Array:

@@ -128,12 +128,8 @@ def test_a_block_emits_the_target_s_law(kind):
 def test_a_block_keeps_no_fewer_drafts_than_sd(kind):
     for n in (1, 2, 3):
         pairs = [models(kind, n, seed) for seed in range(4)]
-        more = np.array(
-            [
-                (acceptance_chances(pair, block) - acceptance_chances(pair, sd)).sum()
-                for pair in pairs
-            ]
-        )
+        chances = [[acceptance_chances(pair, rule) for rule in (block, sd)] for pair in pairs]
+        more = np.array([(first - second).sum() for first, second in chances])
         assert (more > -1e-12).all()
         if n > 1 and kind not in ("equal", "one-hot"):
             assert (more > 1e-3).any()

@@ -59,10 +59,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
     "mars": grid(theta=(0.0, 0.5, 0.9, 1.0)),
     "entropy-verify": grid(strength=(0.0, 0.4, 3.0), cap=(1.0, 0.95, 0.5)),
     "ears": grid(tolerance=(0.0, 0.3, 2.0)),
-    "synthetic": [
-        *grid(length=(1.0, 1.3, 9.0)),
-        *grid(acceptance=((0.3,), (1.0, 0.5, 0.0))),
-    ],
+    "synthetic": [*grid(length=(1.0, 1.3, 9.0)), *grid(acceptance=((0.3,), (1.0, 0.5, 0.0)))],
 }
 JOINT = {"fly"}  # its law is that of whole blocks, see `test_block.py`
 SETTINGS = [
@@ -135,11 +132,8 @@ def undivided(at: Positions, x: torch.Tensor) -> Verdict:
 @pytest.mark.parametrize(
     ("broken", "kind"),
     [
-        (unprocessed_q, "temperature 0.6"),
-        (unprocessed_q, "temperature 2"),
-        (unprocessed_q, "top-k 3"),
-        (residual_p, "dense"),
-        (residual_p, "zeros in both"),
+        *((unprocessed_q, "temperature 0.6"), (unprocessed_q, "temperature 2")),
+        *((unprocessed_q, "top-k 3"), (residual_p, "dense"), (residual_p, "zeros in both")),
         (undivided, "dense"),
     ],
 )
@@ -155,19 +149,9 @@ def as_sd(at: Positions, x: torch.Tensor, method: str, **parameters: Any) -> Ver
     return rule_of(method)(at, x, **parameters)._replace(residual=normalise(gain, at.p))
 
 
-def unbounded(at: Positions, x: torch.Tensor) -> Verdict:
-    """The budget applied to the reverse divergence, KL(pi || p)."""
-    return rule_of("mentored")(at._replace(p=at.q, q=at.p), x, budget=0.1)
-
-
-def typical_draw(at: Positions, x: torch.Tensor) -> Verdict:
-    """A rejected token is replaced by a draw from p instead of its argmax."""
-    return rule_of("typical")(at, x, epsilon=0.3, delta=0.9)._replace(residual=at.p)
-
-
-def gated_static(at: Positions, x: torch.Tensor) -> Verdict:
-    """The gate is left open."""
-    return rule_of("static")(at, x, weight=0.5)
+def drawing(at: Positions, x: torch.Tensor, method: str, **parameters: Any) -> Verdict:
+    """A rejected token is replaced by a draw from p, by the rejected token itself too."""
+    return rule_of(method)(at, x, **parameters)._replace(residual=at.p)
 
 
 def gated_topped_up(at: Positions, x: torch.Tensor) -> Verdict:
@@ -178,52 +162,40 @@ def gated_topped_up(at: Positions, x: torch.Tensor) -> Verdict:
     return verdict._replace(residual=normalise((v - at.q).clamp_min(0), at.p))
 
 
-def mars_draw(at: Positions, x: torch.Tensor) -> Verdict:
-    """A rejected token is replaced by a draw from p."""
-    return rule_of("mars")(at, x, theta=0.5)._replace(residual=at.p)
-
-
-def entropy_of_q(at: Positions, x: torch.Tensor) -> Verdict:
-    """The lenience follows the draft's entropy."""
-    return rule_of("entropy-verify")(at._replace(p1=at.q1), x, strength=1.0, cap=0.9)
-
-
-def threshold_with_draft(at: Positions, x: torch.Tensor) -> Verdict:
-    """A rejected token may be drawn again."""
-    return rule_of("threshold")(at, x, single=0.5, accumulated=1.0)._replace(residual=at.p)
-
-
-def ears_everywhere(at: Positions, x: torch.Tensor) -> Verdict:
-    """The tolerance is the same where the target is sure."""
-    return maximal_coupling(at, x, at.p + 0.3 * at.q, gain=at.p - at.q)
-
-
-def synthetic_draw(at: Positions, x: torch.Tensor) -> Verdict:
-    """A rejected token is replaced by a draw from p."""
-    return rule_of("synthetic")(at, x, length=1.5)._replace(residual=at.p)
-
-
 RELAXED = {"form": "margin", "keep": 9, "margin": 0.1, "replacement": "argmax"}
 BROKEN: list[tuple[Rule, str, dict[str, Any]]] = [
     *(
-        (partial(as_sd, method=method, **parameters), method, parameters)
-        for method, parameters in (
-            ("mentored", {"budget": 0.1}),
-            ("cactus", {"divergence": 0.1}),
-            ("sharpened", {"target_temperature": 0.5, "target_min_p": 0.0}),
-            ("match", {}),
-            ("relaxed", RELAXED),
+        (partial(fault, method=method, **parameters), method, parameters)
+        for fault, method, parameters in (
+            (as_sd, "mentored", {"budget": 0.1}),
+            (as_sd, "cactus", {"divergence": 0.1}),
+            (as_sd, "sharpened", {"target_temperature": 0.5, "target_min_p": 0.0}),
+            (as_sd, "match", {}),
+            (as_sd, "relaxed", RELAXED),
+            (drawing, "typical", {"epsilon": 0.3, "delta": 0.9}),
+            (drawing, "threshold", {"single": 0.5, "accumulated": 1.0}),
+            (drawing, "mars", {"theta": 0.5}),
+            (drawing, "synthetic", {"length": 1.5}),
         )
     ),
-    (unbounded, "mentored", {"budget": 0.1}),
-    (typical_draw, "typical", {"epsilon": 0.3, "delta": 0.9}),
-    (threshold_with_draft, "threshold", {"single": 0.5, "accumulated": 1.0}),
-    (mars_draw, "mars", {"theta": 0.5}),
-    (entropy_of_q, "entropy-verify", {"strength": 1.0, "cap": 0.9}),
-    (ears_everywhere, "ears", {"tolerance": 0.3}),
-    (synthetic_draw, "synthetic", {"length": 1.5}),
+    # The budget applied to the reverse divergence, KL(pi || p).
+    (
+        lambda at, x: rule_of("mentored")(at._replace(p=at.q, q=at.p), x, budget=0.1),
+        *("mentored", {"budget": 0.1}),
+    ),
+    # The lenience follows the draft's entropy.
+    (
+        lambda at, x: rule_of("entropy-verify")(at._replace(p1=at.q1), x, strength=1.0, cap=0.9),
+        *("entropy-verify", {"strength": 1.0, "cap": 0.9}),
+    ),
+    # The tolerance is the same where the target is sure.
+    (
+        lambda at, x: maximal_coupling(at, x, at.p + 0.3 * at.q, gain=at.p - at.q),
+        *("ears", {"tolerance": 0.3}),
+    ),
     (partial(as_sd, method="sd"), "synthetic", {"length": 1.5}),
-    (gated_static, "gated", {"gate": 0.3, "weight": 0.5}),
+    # The gate is left open.
+    (partial(rule_of("static"), weight=0.5), "gated", {"gate": 0.3, "weight": 0.5}),
     (gated_topped_up, "gated", {"gate": 0.3, "weight": 0.5}),
 ]
 

@@ -42,14 +42,12 @@ def good(at: Positions, x: torch.Tensor) -> Verdict:
     return maximal_coupling(at, x, at.p)
 
 
-def unused_residual(at: Positions, x: torch.Tensor) -> Verdict:
-    """Divide 0 by 0 where p equals q, so that no draft is rejected."""
-    rest = (at.p - at.q).clamp_min(0)
-    return good(at, x)._replace(residual=rest / rest.sum(-1, keepdim=True))
-
-
 def test_a_residual_that_is_never_used_may_be_undefined():
-    attempt(unused_residual)
+    def rule(at, x):
+        rest = (at.p - at.q).clamp_min(0)  # 0 by 0 where p equals q: no draft is rejected
+        return good(at, x)._replace(residual=rest / rest.sum(-1, keepdim=True))
+
+    attempt(rule)
 
 
 def test_the_rule_that_decays_along_the_round_emits_its_law():

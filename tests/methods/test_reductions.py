@@ -39,9 +39,7 @@ def ones(at: Positions) -> torch.Tensor:
 
 
 STRICT: list[tuple[str, dict[str, Any]]] = [
-    ("lossy", {"lenience": 1.0}),
-    ("static", {"weight": 1.0}),
-    ("diversed", {"head": ones}),
+    *(("lossy", {"lenience": 1.0}), ("static", {"weight": 1.0}), ("diversed", {"head": ones})),
     ("speccascade", {"rule": "diff", "alpha": -1.0}),
     ("speccascade", {"rule": "token-v1", "alpha": -1.0}),
     ("speccascade", {"rule": "token-v2", "alpha": -1.0}),
@@ -55,10 +53,8 @@ STRICT: list[tuple[str, dict[str, Any]]] = [
     ("fuzzy", {"distance": 0.0}),
 ]
 OF_P_ALONE: list[tuple[str, dict[str, Any]]] = [
-    ("mentored", {"budget": 0.5}),
-    ("typical", {"epsilon": 0.09, "delta": 0.3}),
-    ("typical", {"epsilon": 0.0, "delta": 0.0}),
-    ("cactus", {"divergence": 1.0}),
+    *(("mentored", {"budget": 0.5}), ("typical", {"epsilon": 0.09, "delta": 0.3})),
+    *(("typical", {"epsilon": 0.0, "delta": 0.0}), ("cactus", {"divergence": 1.0})),
 ]
 LENIENT: list[tuple[str, dict[str, Any]]] = [
     ("static", {"weight": 0.0}),

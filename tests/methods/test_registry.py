@@ -30,11 +30,9 @@ def test_every_deferral_rule_has_its_own_alpha():
         assert isinstance(get_method("speccascade").resolve({"rule": rule})["alpha"], float)
 
 
-GIVEN: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
-    ("static", {"weight": 0}, {"weight": 0.0}),
-    ("static", {"weight": "0.25"}, {"weight": 0.25}),
-    ("static", {"weight": None}, {"weight": 0.5}),
-    ("sd", {"weight": None}, {}),
+RESOLVED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    *(("static", {"weight": 0}, {"weight": 0.0}), ("static", {"weight": "0.25"}, {"weight": 0.25})),
+    *(("static", {"weight": None}, {"weight": 0.5}), ("sd", {"weight": None}, {})),
     ("speccascade", {"alpha": -3}, {"rule": "token-v3", "alpha": -3.0}),
     ("speccascade", {"alpha": 7, "rule": "opt"}, {"rule": "opt", "alpha": 7.0}),
     ("diversed", {"head": "some/folder"}, {"head": "some/folder"}),
@@ -42,8 +40,8 @@ GIVEN: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 
 
 def test_given_values_are_converted():
-    for name, given, resolved in GIVEN:
-        assert get_method(name).resolve(given) == resolved
+    for name, values, resolved in RESOLVED:
+        assert get_method(name).resolve(values) == resolved
 
 
 REFUSED: list[tuple[str, dict[str, Any]]] = [
@@ -68,9 +66,7 @@ def test_what_is_not_permitted_is_refused_in_one_sentence(stored):
 @pytest.mark.parametrize(
     "parameters",
     [
-        {},
-        {"weight": 0.3},
-        {"keep": 10.0, "margin": 0.1},
+        *({}, {"weight": 0.3}, {"keep": 10.0, "margin": 0.1}),
         {"rule": "opt", "alpha": -1.0, "form": "ratio", "ratio": 1 / 3},
     ],
 )

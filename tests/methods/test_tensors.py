@@ -20,18 +20,13 @@ from specbench.methods.verdict import (
 from .cases import emitted, judge, law_of, linear_head, make_case, rule_of, stacked, transform
 
 EVERY_RULE = [
-    ("sd", {}),
-    ("lossy", {"lenience": 0.5}),
-    ("lossy", {"lenience": 1e-300}),
+    *(("sd", {}), ("lossy", {"lenience": 0.5}), ("lossy", {"lenience": 1e-300})),
     *(
         ("speccascade", {"rule": rule, "alpha": 0.3})
         for rule in ("chow", "diff", "opt", "token-v1", "token-v2", "token-v3")
     ),
-    ("static", {"weight": 0.7}),
-    ("diversed", {"head": linear_head}),
-    ("block", {}),
-    ("mentored", {"budget": 0.05}),
-    ("typical", {"epsilon": 0.09, "delta": 0.3}),
+    *(("static", {"weight": 0.7}), ("diversed", {"head": linear_head}), ("block", {})),
+    *(("mentored", {"budget": 0.05}), ("typical", {"epsilon": 0.09, "delta": 0.3})),
     ("cactus", {"divergence": 0.1}),
     ("sharpened", {"target_temperature": 0.6, "target_min_p": 0.05}),
     ("gated", {"gate": 0.2, "weight": 0.7}),
@@ -134,10 +129,6 @@ class CountOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
 MOST_OPERATIONS = {"block": 45, "mentored": 240}
 
 
-def meta_head(at: Positions) -> torch.Tensor:
-    return at.h_p[:, 0]
-
-
 @pytest.mark.parametrize("greedy", [False, True])
 @pytest.mark.parametrize(("method", "parameters"), EVERY_RULE)
 def test_a_rule_is_few_operations_and_never_waits_for_the_device(method, parameters, greedy):
@@ -146,7 +137,7 @@ def test_a_rule_is_few_operations_and_never_waits_for_the_device(method, paramet
     at = transform(at, lambda rows: rows.to("meta"))._replace(greedy=greedy, n=6)
     x = torch.zeros(len(at.p), dtype=torch.long, device="meta")
     if "head" in parameters:
-        parameters = {**parameters, "head": meta_head}
+        parameters = {**parameters, "head": lambda at: at.h_p[:, 0]}
     with CountOperations() as operations:
         rule_of(method)(at, x, **parameters)
     assert 0 < operations.count <= MOST_OPERATIONS.get(method, 30)

@@ -34,17 +34,11 @@ def listing(base: str, *rows: dict[str, Any], others: int = 404) -> Iterator[str
 @pytest.mark.parametrize(
     ("base", "given"),
     [
-        ("/v1", ""),
-        ("/v1", "/"),
-        ("/v1", "/v1"),
-        ("/v1", "/v1/chat/completions"),
-        ("/v1", "/v1/completions/"),
-        ("/v1beta/openai", "/v1beta/openai"),
+        *(("/v1", ""), ("/v1", "/"), ("/v1", "/v1"), ("/v1", "/v1/chat/completions")),
+        *(("/v1", "/v1/completions/"), ("/v1beta/openai", "/v1beta/openai")),
         ("/api/paas/v4", "/api/paas/v4/"),
         ("/api/paas/v4", "/api/paas/v4/chat/completions"),
-        ("/openai", "/openai"),
-        ("", ""),
-        ("", "/chat/completions"),
+        *(("/openai", "/openai"), ("", ""), ("", "/chat/completions")),
         ("/proxy/8000/v1", "/proxy/8000"),
     ],
 )
@@ -57,7 +51,12 @@ def test_an_address_with_and_without_version_prefix_and_endpoint(base, given, ot
         assert server.describe()["model"] == "m"
 
 
-def test_a_server_without_a_list_has_the_likeliest_address():
+def test_a_server_without_a_list_has_the_likeliest_address_or_still_loads():
+    with (
+        listing("/none", others=503) as url,
+        pytest.raises(UsageError, match=r"answers 503 \(Not Found\): wait until it is ready"),
+    ):
+        Server(url).located()
     with listing("/none") as url:
         for given, base in (("", "/v1"), ("/x", "/x/v1"), ("/v2/x", "/v2/x"), ("/x/v3", "/x/v3")):
             server = Server(f"{url}{given}").located()
@@ -65,14 +64,6 @@ def test_a_server_without_a_list_has_the_likeliest_address():
             with pytest.raises(UsageError, match=r"lists no model: name .* as in .*#MODEL"):
                 server.describe()
             assert Server(server.url, model="any").describe()["model"] == "any"
-
-
-def test_a_server_that_still_loads_says_so():
-    with (
-        listing("/none", others=503) as url,
-        pytest.raises(UsageError, match=r"answers 503 \(Not Found\): wait until it is ready"),
-    ):
-        Server(url).located()
 
 
 @pytest.mark.parametrize("status", [429, 503])
@@ -99,22 +90,12 @@ def test_a_list_of_models_is_asked_for_when_the_server_wants_it(monkeypatch, sta
 @pytest.mark.parametrize(
     ("asked", "answered", "same"),
     [
-        ("m", "m", True),
-        ("m", "m-2026-08-06", True),
-        ("m-2026-08-06", "m", True),
-        ("gpt-4", "gpt-4-0613", True),
-        ("large", "large-2407", True),
-        ("m", "m@20260806", True),
-        ("m:latest", "M", True),
-        ("org/Model", "model", True),
-        ("model", "/data/models/model", True),
-        ("m", "m-mini", False),
-        ("m-2026-08-06", "m-2025-01-02", False),
-        ("a/m", "b/m", False),
-        ("m-8b", "m-70b", False),
-        ("m", "m-2048", False),
-        ("m", "other-m", False),
-        ("m", "m:8b", False),
+        *(("m", "m", True), ("m", "m-2026-08-06", True), ("m-2026-08-06", "m", True)),
+        *(("gpt-4", "gpt-4-0613", True), ("large", "large-2407", True), ("m", "m@20260806", True)),
+        *(("m:latest", "M", True), ("org/Model", "model", True)),
+        *(("model", "/data/models/model", True), ("m", "m-mini", False)),
+        *(("m-2026-08-06", "m-2025-01-02", False), ("a/m", "b/m", False), ("m-8b", "m-70b", False)),
+        *(("m", "m-2048", False), ("m", "other-m", False), ("m", "m:8b", False)),
     ],
 )
 def test_a_name_with_a_date_or_folders_is_an_alias(asked, answered, same):
@@ -199,10 +180,7 @@ def test_other_content_is_quoted_and_a_long_text_is_cut():
         {"choices": [{"delta": {}, "finish_reason": None}]},
         *({"choices": [{"finish_reason": r}]} for r in ("stop", "eos", "eos_token", "MAX_TOKENS")),
         *({"choices": [{"finish_reason": r}]} for r in ("tool-calls", "content_filter", "length")),
-        {"ok": 1},
-        "error",
-        [1],
-        None,
+        *({"ok": 1}, "error", [1], None),
     ],
 )
 def test_what_is_no_failure(value):
@@ -240,9 +218,7 @@ def test_the_status_in_an_error_is_read(value, status):
     [
         (["a\ud83d", "\ude00 b"], "a\U0001f600 b"),
         (["\ud83d", "\ude00\ud83d", "\ude01"], "\U0001f600\U0001f601"),
-        (["a\ud83d", "b"], "a\ufffdb"),
-        (["\ude00a"], "\ufffda"),
-        (["cut \ud83d"], "cut \ufffd"),
+        *((["a\ud83d", "b"], "a\ufffdb"), (["\ude00a"], "\ufffda"), (["cut \ud83d"], "cut \ufffd")),
         (["\ufeffa", "é"], "\ufeffaé"),
     ],
 )

@@ -67,10 +67,8 @@ def test_engines_report_under_different_names():
 
 def timed(*sums: tuple[int, int, int], tokens: int | None = None) -> Answer:
     """The answer of llama.cpp whose chunks tell these sums: tokens, drafts and accepted drafts."""
-    chunks = [
-        {"choices": [{"text": "x"}], "timings": dict(zip(LLAMACPP, values, strict=True))}
-        for values in sums
-    ]
+    timings = [dict(zip(LLAMACPP, values, strict=True)) for values in sums]
+    chunks = [{"choices": [{"text": "x"}], "timings": values} for values in timings]
     return answer(*chunks, ended(tokens or sums[-1][0], timings=chunks[-1]["timings"]))
 
 
@@ -81,9 +79,11 @@ def test_rounds_of_llamacpp_are_the_growth_of_its_sums():
     assert acceptance == Acceptance(2, 8, 6, (RoundRecord(5, 3, 4), RoundRecord(3, 3, 3)))
     merged = timed((1, 0, 0), *one, (7, 10, 3), (8, 10, 3)).acceptance
     assert merged == Acceptance(None, 10, 3)  # the sixth token had no chunk of its own
-    assert timed((1, 0, 0), (2, 5, 3), (5, 5, 3)).acceptance == Acceptance(
-        1, 5, 3, (RoundRecord(5, 3, 4),)
-    )
+    single = timed((1, 0, 0), (2, 5, 3), (5, 5, 3)).acceptance
+    assert single == Acceptance(1, 5, 3, (RoundRecord(5, 3, 4),))
+    far = 2**31 - 1  # sums that jump far have no rounds
+    jumping = timed((1, 0, 0), (far - 1, 0, 0), (far, 5, 3), tokens=8)
+    assert jumping.acceptance == Acceptance(None, 5, 3)
     with pytest.raises(UsageError, match="no counts of drafts"):
         timed((1, 0, 0), (2, 3, 5))
 
@@ -92,12 +92,9 @@ def test_refusals_are_noticed_by_how_they_begin():
     def refuses(text, reason="stop"):
         return answer({"choices": [{"text": text, "finish_reason": reason}]}).refused
 
-    assert (
-        refuses(" I\u2019m sorry, but no.")
-        and refuses("I cannot help")
-        and refuses("", "content_filter")
-    )
-    assert not refuses("I can help") and not refuses("The rule says: I cannot") and not refuses("")
+    assert refuses(" I\u2019m sorry, but no.") and refuses("I cannot help")
+    assert refuses("", "content_filter") and not refuses("")
+    assert not refuses("I can help") and not refuses("The rule says: I cannot")
 
 
 @pytest.mark.parametrize(
@@ -147,36 +144,24 @@ def test_halves_of_a_character_in_two_chunks_are_one(chat):
 
 def test_an_empty_name_of_the_model_is_none():
     first, last = {"text": "a"}, {"text": "", "finish_reason": "stop"}
-    values = [
-        {"model": name, "choices": [c]} for name, c in (("", first), ("m", first), ("", last))
-    ]
+    named = (("", first), ("m", first), ("", last))
+    values = [{"model": name, "choices": [choice]} for name, choice in named]
     assert answer(*values).model == "m" and answer(values[2]).model is None
 
 
-@pytest.mark.parametrize("wrong", [([9], [5]), ([-1], [5]), ([1.5], [5]), ([1, 2], [5])])
-def test_impossible_reports_are_refused(wrong):
-    with pytest.raises(UsageError, match="no counts of drafts"):
-        answer(ended(8, **vllm(*wrong)))
-
-
-def test_impossible_sums_are_refused():
+def test_impossible_reports_and_sums_are_refused():
+    for accepted in ([9], [-1], [1.5], [1, 2]):
+        with pytest.raises(UsageError, match="no counts of drafts"):
+            answer(ended(8, **vllm(accepted, [5])))
     timings = {"timings": {"draft_n": 1, "draft_n_accepted": 100, "predicted_n": 8}}
     details = {"spec_verify_ct": 2, "spec_num_proposed_drafts": 1, "spec_num_correct_drafts": 9}
     for report in (timings, {"sglext": {"spec_tokens_details": details}}):
         with pytest.raises(UsageError, match="more accepted drafts than drafts"):
             answer(ended(8, **report))
-    with pytest.raises(
-        UsageError, match="answers 8 token_ids, reports 8 completion_tokens and was"
-    ):
+    with pytest.raises(UsageError, match="answers 8 token_ids, reports 8 completion_tokens and"):
         answer(ended(8), limit=7)
     few = {**ended(8), "usage": {"completion_tokens": 5}}
     assert answer(few).output_tokens == 8 and answer(few).contradictions == (delivered.UNEQUAL,)
-
-
-def test_sums_that_jump_far_have_no_rounds():
-    far = 2**31 - 1
-    jumping = timed((1, 0, 0), (far - 1, 0, 0), (far, 5, 3), tokens=8)
-    assert jumping.acceptance == Acceptance(None, 5, 3)
 
 
 def test_tokens_are_counted_by_ids_and_timed_by_the_chunks_that_hold_them():
@@ -191,12 +176,9 @@ def test_tokens_are_counted_by_ids_and_timed_by_the_chunks_that_hold_them():
     assert got.inter_token_seconds == pytest.approx(0.1 / 3)
 
 
-def test_an_empty_text_has_no_tokens_but_its_server_returns_them():
+def test_an_empty_text_has_no_tokens_and_a_stop_string_is_not_the_end_token():
     choice = {"text": "", "token_ids": [0], "finish_reason": "stop"}
     assert answer({"choices": [choice], "usage": {"completion_tokens": 1}}).token_ids == []
-
-
-def test_a_stop_string_is_not_the_end_token():
     choice = {"text": "a", "token_ids": [5, 6], "finish_reason": "stop", "stop_reason": "\n"}
     got = answer({"choices": [choice], "usage": {"completion_tokens": 2}})
     assert got.stopped_by == "stop" and got.token_ids == [5, 6]
@@ -240,10 +222,7 @@ ABCS = "abc " * 15  # of 30 tokens
         ([A, ABC, B, SPACE], "aabcb", 7, (4, delivered.UNEQUAL), (4, delivered.UNEQUAL)),
         ([A, ABC, B, SPACE], "aabcb", 2, (4, delivered.UNEQUAL), (4, delivered.UNEQUAL)),
         (
-            [A, SPACE, B, B],
-            "a bb",
-            4,
-            (2, delivered.BEHIND, delivered.UNSTOPPED),
+            *([A, SPACE, B, B], "a bb", 4, (2, delivered.BEHIND, delivered.UNSTOPPED)),
             (4, delivered.UNSTOPPED),
         ),
         *(([*other, C], "abc", 4, (1, delivered.UNLIKE), (4,)) for other in ([C, C, C], [B, A, B])),
@@ -304,13 +283,8 @@ def test_chunks_that_a_proxy_holds_back_have_no_times(first, between, chunks, he
 def row(accepted: int, proposed: int = 2, **changes: Any) -> list[Any]:
     """Return a round of two drafts, 7 and 8, as ``verify`` reports it."""
     values = {
-        "counts": [3 + accepted, accepted, proposed],
-        "new": [7, 8, 9],
-        "checks": [0, 1, 0, 0],
-        "drafted": [7, 8],
-        "agreed": [1, 0],
-        "accept": [1, 0.5],
-        "expected": [0.9, 0.4],
+        **{"counts": [3 + accepted, accepted, proposed], "new": [7, 8, 9], "checks": [0, 1, 0, 0]},
+        **{"drafted": [7, 8], "agreed": [1, 0], "accept": [1, 0.5], "expected": [0.9, 0.4]},
         "weights": [NO_WEIGHT, NO_WEIGHT],
     }
     return [number for part in (values | changes).values() for number in part]
@@ -318,10 +292,8 @@ def row(accepted: int, proposed: int = 2, **changes: Any) -> list[Any]:
 
 def test_rounds_stop_where_the_text_ends():
     whole, rejected = RoundRecord(2, 2, 3, None, (True, False), (0.9, 0.4)), row(1)
-    assert delivered.read_rounds([row(2), rejected], 6) == (
-        whole,
-        RoundRecord(2, 1, 2, 8, (True,), (0.9, 0.4)),
-    )
+    corrected = RoundRecord(2, 1, 2, 8, (True,), (0.9, 0.4))
+    assert delivered.read_rounds([row(2), rejected], 6) == (whole, corrected)
     cut = RoundRecord(1, 1, 1, None, (True,), (0.9,))
     assert delivered.read_rounds([row(2), rejected, row(2)], 5) == (whole, cut)
     assert delivered.read_rounds([row(2)], 1) == ()
@@ -330,21 +302,10 @@ def test_rounds_stop_where_the_text_ends():
 @pytest.mark.parametrize(
     "rounds",
     [
-        None,
-        {"rounds": []},
-        [[]],
-        [row(1)[:-1]],
-        [[True, *row(1)[1:]]],
-        [["1", *row(1)[1:]]],
-        [row(1, drafted=[7, 2**40])],
-        [row(1, drafted=[7, -1])],
-        [row(1, drafted=[7, 500])],
-        [row(2, 1)],
-        [row(1, 3)],
-        [row(-1)],
-        [row(1, expected=[0.9, 1.5])],
-        [row(1, weights=[0.5, -3])],
-        [row(1, checks=[-1, 1, 0, 0])],
+        *(None, {"rounds": []}, [[]], [row(1)[:-1]], [[True, *row(1)[1:]]], [["1", *row(1)[1:]]]),
+        *([row(1, drafted=[7, 2**40])], [row(1, drafted=[7, -1])], [row(1, drafted=[7, 500])]),
+        *([row(2, 1)], [row(1, 3)], [row(-1)], [row(1, expected=[0.9, 1.5])]),
+        *([row(1, weights=[0.5, -3])], [row(1, checks=[-1, 1, 0, 0])]),
     ],
 )
 def test_what_is_no_round_is_refused(rounds):
@@ -371,18 +332,10 @@ CALL = {"index": 0, "id": "call_1234567890", "type": "function"}
         ({"content": "<think>hm"}, "thoughts", "<think>hm"),
         ({"content": "<think>hm</think>4"}, "text", "<think>hm</think>4"),
         ({"content": ""}, "nothing", ""),
-        (
-            {"tool_calls": [{**CALL, "function": {"name": "f", "arguments": "{}"}}]},
-            "calls",
-            "f({})",
-        ),
+        ({"tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}, "calls", "f({})"),
         ({"function_call": {"name": "f", "arguments": '{"a": 1}'}}, "calls", 'f({"a": 1})'),
         ({"content": [{"type": "text", "text": "4"}]}, "text", "4"),
-        (
-            {"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}]},
-            "thoughts",
-            "",
-        ),
+        ({"content": [{"type": "thinking", "thinking": [{"text": "hm"}]}]}, "thoughts", ""),
         ({"content": ["4", {"type": "reasoning", "text": "hm"}]}, "text", "4"),
     ],
 )
@@ -406,10 +359,8 @@ def test_calls_in_parts_are_a_text_of_their_names_and_arguments():
         (1, [{"content": "so "}] * 20, None),  # that of the last chunk alone
         (4, [{"content": "so " * 20}], None),
         (3, [{"content": "hm " * 10, "reasoning_content": "hm " * 10}], None),
-        (1, [{"content": "4"}], 1),
-        (12, [{"content": "so " * 20}], 12),
-        ("20", [{"content": "so "}] * 20, 20),
-        (20.0, [{"content": "so "}] * 20, 20),
+        *((1, [{"content": "4"}], 1), (12, [{"content": "so " * 20}], 12)),
+        *(("20", [{"content": "so "}] * 20, 20), (20.0, [{"content": "so "}] * 20, 20)),
     ],
 )
 def test_counts_below_the_words_of_a_text_are_contradictions(counted, deltas, output):
@@ -420,12 +371,10 @@ def test_counts_below_the_words_of_a_text_are_contradictions(counted, deltas, ou
 
 
 def test_usage_of_each_chunk_alone_is_a_contradiction_without_words():
-    values = [
-        {"choices": [{"delta": {"content": "\u4f60\u597d"}}], "usage": {"completion_tokens": 1}}
-        for _ in range(20)
-    ]
-    end = {"choices": [{"delta": {}, "finish_reason": "stop"}], "usage": {"completion_tokens": 1}}
-    assert answer(*values, end, chat=True).contradictions == (delivered.UNDELIVERED,)
+    usage = {"usage": {"completion_tokens": 1}}
+    part = {"choices": [{"delta": {"content": "\u4f60\u597d"}}], **usage}
+    end = {"choices": [{"delta": {}, "finish_reason": "stop"}], **usage}
+    assert answer(*[part] * 20, end, chat=True).contradictions == (delivered.UNDELIVERED,)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The rejection of drafts that vLLM gives flattened: its law, mixed batches, and its refusals."""
 
 import sys
+from typing import Any
 
 import pytest
 import torch
@@ -20,27 +21,18 @@ DRAFT = torch.tensor([[0.0, 1.0, 0.5, -0.5, 0.0, -1.0], [0.5, 0.2, 0.0, 0.1, -0.
 
 
 def decode(
-    rule: str,
-    temperature: float,
-    counts: list[int],
-    *,
-    with_probabilities: bool = True,
-    generators: dict[int, torch.Generator] | None = None,
+    rule: str, temperature: float, counts: list[int], *, certain: bool = False, **how: Any
 ) -> torch.Tensor:
     """Return the new tokens ``[B, 3]`` of requests with up to two drafts each; 5 is the bonus."""
     torch.manual_seed(1)
     places = torch.tensor([i for count in counts for i in range(count)], dtype=torch.long)
     p_logits, q = RAW[places], (DRAFT / (temperature or 1)).softmax(-1)[places]
     x = q.argmax(-1) if temperature == 0 else q.multinomial(1)[:, 0]
-    logits, q = p_logits / (temperature or 1), q if with_probabilities else None
-    tokens, _ = reject(
-        Flattened(x.int(), q, logits, p_logits, NO_STATES[places], None, counts),
-        torch.full((len(counts), 1), 5, dtype=torch.int32),
-        rules=[rule] * len(counts),
-        temperatures=[temperature] * len(counts),
-        generators=generators or {},
-    )
-    return tokens
+    logits, q = p_logits / (temperature or 1), None if certain else q
+    drafts = Flattened(x.int(), q, logits, p_logits, NO_STATES[places], None, counts)
+    bonus = torch.full((len(counts), 1), 5, dtype=torch.int32)
+    requests: dict[str, Any] = {"rules": [rule] * len(counts), "generators": {}, **how}
+    return reject(drafts, bonus, temperatures=[temperature] * len(counts), **requests)[0]
 
 
 def fit(tokens: torch.Tensor, law: torch.Tensor) -> float:
@@ -60,9 +52,11 @@ def test_the_first_token_has_the_law_of_its_rule(temperature):
         assert fit(tokens, other) < 1e-9, rule  # the test can fail
 
 
-def test_the_second_token_has_the_law_of_its_rule_if_the_first_draft_is_accepted():
+def test_the_second_token_has_the_law_of_its_rule_and_drafts_may_be_certain():
     tokens = decode("sd", 1.0, [2] * REQUESTS)
     assert fit(tokens[tokens[:, 1] != END][:, 1:], RAW[1].softmax(-1)) > 1e-4
+    tokens = decode("sd", 1.0, [2] * REQUESTS, certain=True)
+    assert fit(tokens, RAW[0].softmax(-1)) > 1e-4
 
 
 def test_requests_have_as_many_drafts_as_they_have():
@@ -98,11 +92,6 @@ def test_one_batch_has_several_rules_and_temperatures():
     assert tokens[1].tolist() == [*q.argmax(-1)[:2].tolist(), 5]  # all drafts
 
 
-def test_drafts_without_probabilities_are_certain():
-    tokens = decode("sd", 1.0, [2] * REQUESTS, with_probabilities=False)
-    assert fit(tokens, RAW[0].softmax(-1)) > 1e-4
-
-
 def test_at_temperature_0_rules_compare_probabilities_at_temperature_1():
     near = decode("lossy:lenience=0.5", 0.0, [2])
     assert near[0, 0] == DRAFT[0].argmax()  # half as likely as the target's choice
@@ -125,14 +114,10 @@ def test_temperatures_are_expanded():
 @pytest.mark.parametrize(
     ("rule", "message"),
     [
-        ("sdd", "did you mean `sd`?"),
-        ("autoregressive", "no verification rule"),
-        ("sd-adaptive", "no verification rule"),
-        ("cooled", "changes how drafts are drawn"),
-        ("diversed", "needs a head"),
-        ("diversed:head=none", "none"),
-        ("static:weight=2", "weight cannot be 2"),
-        ("static:weight", "is not NAME=VALUE"),
+        *(("sdd", "did you mean `sd`?"), ("autoregressive", "no verification rule")),
+        *(("sd-adaptive", "no verification rule"), ("cooled", "changes how drafts are drawn")),
+        *(("diversed", "needs a head"), ("diversed:head=none", "none")),
+        *(("static:weight=2", "weight cannot be 2"), ("static:weight", "is not NAME=VALUE")),
     ],
 )
 def test_rules_that_cannot_run_in_vllm_are_refused(rule, message):
@@ -154,10 +139,7 @@ def test_a_request_chooses_a_rule_but_no_file():
             checked_rule({ARGUMENT: rule}, default)
     with pytest.raises(UsageError, match="at most 64"):
         checked_rule({ROUNDS: "k" * 65}, default)
-
-
-def test_an_own_rule_is_named_by_its_file():
-    assert rule_of("specbench/docs/my_rules.py:geometric:share=0.7") is not None
+    assert rule_of("specbench/docs/my_rules.py:geometric:share=0.7") is not None  # of the server
 
 
 def test_without_the_variable_vllm_is_not_even_imported(monkeypatch):

@@ -56,14 +56,9 @@ Row = dict[str, Any]
 
 
 def quiz_row(number: int, split: str = "test") -> Row:
-    return {
-        "nr": number,
-        "kind": split,
-        "ask": {"de": f"Wie viel, {split} {number}?", "en": "How much?"},
-        "gold": f"{number}",
-        "setup": "",
-        "checks": [f"assert {number}", "assert True"],
-    }
+    ask = {"de": f"Wie viel, {split} {number}?", "en": "How much?"}
+    row = {"nr": number, "kind": split, "ask": ask, "gold": f"{number}", "setup": ""}
+    return row | {"checks": [f"assert {number}", "assert True"]}
 
 
 def quiz_rows(count: int, split: str = "test") -> list[Row]:
@@ -76,16 +71,10 @@ def write_jsonl(rows: Sequence[Row], path: Path) -> None:
 
 def write_csv(rows: Sequence[Row], path: Path) -> None:
     """Nested columns by their dotted names, lists as JSON."""
-    flat = [
-        {
-            **{key: value for key, value in row.items() if key not in ("ask", "checks")},
-            "ask.de": row["ask"]["de"],
-            "checks": json.dumps(row["checks"]),
-        }
-        for row in rows
-    ]
+    flat = [row | {"ask.de": row["ask"]["de"], "checks": json.dumps(row["checks"])} for row in rows]
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, flat[0])
+        columns = [name for name in flat[0] if name != "ask"]
+        writer = csv.DictWriter(file, columns, extrasaction="ignore")
         writer.writeheader()
         writer.writerows(flat)
 

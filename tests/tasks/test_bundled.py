@@ -8,7 +8,6 @@ from pretraining.sources import digest, read_package, version_of
 from specbench.engine.pairs import PAIRS_FILE
 from specbench.errors import UsageError
 from specbench.schema import load_toml
-from specbench.tasks.example import Example
 from specbench.tasks.metrics import score
 from specbench.tasks.mini import GENERATORS, MODULES, generate, split_of
 from specbench.tasks.task import load_task
@@ -17,14 +16,10 @@ STYLES = ("plain", "target", "draft")
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_an_example_depends_only_on_split_and_index(name):
+def test_an_example_depends_on_split_and_index_and_no_test_prompt_is_one_of_training(name):
     first = [GENERATORS[name]("test", index) for index in range(5)]
     assert [GENERATORS[name]("test", index) for index in reversed(range(5))] == first[::-1]
     assert len({example.prompt for example in first}) == 5
-
-
-@pytest.mark.parametrize("name", MODULES)
-def test_no_test_prompt_occurs_in_training(name):
     prompts = {s: {generate(name, s, i).prompt for i in range(400)} for s in ("train", "test")}
     assert not prompts["train"] & prompts["test"]
     assert all(split_of(prompt) == split for split in prompts for prompt in prompts[split])
@@ -51,12 +46,9 @@ def test_style_keeps_most_bigrams_of_the_reference(name, style):
 
 @pytest.mark.parametrize("name", MODULES)
 def test_the_two_models_styles_differ_and_the_facts_do_not(name):
-    target, draft = (
-        [generate(name, "train", i, style) for i in range(60)] for style in ("target", "draft")
-    )
-    assert [e.prompt for e in target] == [e.prompt for e in draft]
-    same = sum(a.reference == b.reference for a, b in zip(target, draft, strict=True))
-    assert same < 10
+    pairs = [[generate(name, "train", i, style) for style in STYLES[1:]] for i in range(60)]
+    assert all(target.prompt == draft.prompt for target, draft in pairs)
+    assert sum(target.reference == draft.reference for target, draft in pairs) < 10
 
 
 def test_a_style_prefers_its_phrasings():
@@ -71,11 +63,8 @@ def test_a_style_prefers_its_phrasings():
 
 def test_every_reference_fits_the_token_limit(mini):
     for name in MODULES:
-        lengths = [
-            len(mini.tokenizer(generate(name, "test", i).reference)["input_ids"])
-            for i in range(200)
-        ]
-        assert max(lengths) < load_task(name).max_new_tokens
+        texts = [generate(name, "test", i).reference for i in range(200)]
+        assert max(map(len, mini.tokenizer(texts)["input_ids"])) < load_task(name).max_new_tokens
 
 
 PACKAGES = load_toml(PAIRS_FILE.parent / "python" / "recipe.toml", "recipe")["packages"]
@@ -100,7 +89,7 @@ def test_references_have_the_best_score_and_end_where_a_text_is_stopped(name):
         assert score(task.metric or "", example.reference or "", example) == pytest.approx(1)
         assert not any(stop in (example.reference or "") for stop in task.stop)
         if name == "python-block":
-            assert example.prompt.endswith(last_line(example.code_prefix))
+            assert example.prompt.endswith(example.code_prefix.rsplit("\n", 1)[-1].rstrip())
 
 
 @pytest.mark.parametrize("name", ["python-line", "python-block"])
@@ -119,17 +108,11 @@ def test_prompt_and_reference_are_a_part_of_their_file(name):
     examples = [e for e in load_task(name).examples("test", None) if e.category in texts]
     for example in examples:
         file = texts[example.category][example.id.rpartition(":")[0]]
-        assert whole(example) in "\n".join(line.rstrip() for line in file.split("\n"))
-
-
-def whole(example: Example) -> str:
-    """Return prompt and reference without spaces at line ends."""
-    text = example.prompt + (example.reference or "")
-    return "\n".join(line.rstrip() for line in text.split("\n"))
-
-
-def last_line(text: str) -> str:
-    return text.rsplit("\n", 1)[-1].rstrip()
+        part, whole = (  # without spaces at line ends
+            "\n".join(line.rstrip() for line in text.split("\n"))
+            for text in (example.prompt + (example.reference or ""), file)
+        )
+        assert part in whole
 
 
 def test_the_file_of_a_bundled_task_is_recorded_without_the_place_of_the_clone(monkeypatch):

@@ -13,10 +13,7 @@ from specbench.tasks.prompts import prompts_task
 
 SYSTEM = {"role": "system", "content": "Be brief."}
 USER, ANSWER = {"role": "user", "content": "1 + 1?"}, {"role": "assistant", "content": "2"}
-NEXT = {
-    "role": "user",
-    "content": [{"type": "text", "text": "And"}, {"type": "text", "text": "3?"}],
-}
+NEXT = {"role": "user", "content": [{"type": "text", "text": text} for text in ("And", "3?")]}
 CALL: dict[str, Any] = {"role": "assistant", "content": None, "tool_calls": [{"function": {}}]}
 RESULT = {"role": "tool", "tool_call_id": "a", "content": "4"}
 

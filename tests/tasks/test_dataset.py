@@ -99,9 +99,8 @@ def test_a_task_of_local_files_needs_no_hub_licence_or_metric(suffix, tmp_path):
 
 def test_a_fixed_tenth_of_the_training_rows_is_held_out(quiz):
     task = quiz()
-    train, held_out = (
-        [e.id for e in task.examples(split, None)] for split in ("train", "held-out")
-    )
+    splits = ([e.id for e in task.examples(split, None)] for split in ("train", "held-out"))
+    train, held_out = splits
     assert len(held_out) == 2
     assert sorted(train + held_out) == sorted(f"train-{i}" for i in range(20))
     shuffled = [e.id for e in task.examples("train", None, seed=3)]
@@ -113,13 +112,8 @@ def test_a_fixed_tenth_of_the_training_rows_is_held_out(quiz):
 
 def test_data_is_read_only_when_examples_are_requested(quiz):
     task = quiz(shots=1)
-    assert task.provenance() == {
-        "dataset": "somebody/quiz",
-        "config": "main",
-        "revision": None,
-        "shots": 1,
-        "splits": {},
-    }
+    data = {"dataset": "somebody/quiz", "config": "main", "revision": None}
+    assert task.provenance() == data | {"shots": 1, "splits": {}}
     task.examples("test", 1)
     assert set(task.provenance()["splits"]) == {"test", "train"}
 
@@ -195,13 +189,9 @@ def test_values_that_no_example_can_hold(row, message, tmp_path):
         task.examples("test", None)
 
 
-def test_windows_line_ends_do_not_reach_a_prompt(tmp_path):
-    task = load_task(quiz_folder(tmp_path), DataOptions(folder=tmp_path / "data"))
+def test_line_ends_of_windows_are_replaced_and_two_files_of_a_split_refused(quiz, tmp_path):
     write_jsonl([{**quiz_row(0), "gold": "a\r\nb"}], tmp_path / "data/quiz/test.jsonl")
-    assert task.examples("test", 1)[0].reference == "#### a\nb"
-
-
-def test_two_files_of_a_split_are_refused(quiz, tmp_path):
+    assert quiz().examples("test", 1)[0].reference == "#### a\nb"
     pack(tmp_path / "data/quiz/test.jsonl")
     write_jsonl(quiz_rows(1), tmp_path / "data/quiz/test.jsonl")
     with pytest.raises(UsageError, match=r"contains test\.jsonl and test\.jsonl\.gz: keep one"):

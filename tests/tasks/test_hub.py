@@ -65,13 +65,9 @@ def test_the_hub_receives_the_settings_of_the_file(hub, tmp_path):
     named = {"split": "test", "revision": "refs/convert/parquet"}
     assert hub.asked == [(("somebody/quiz", "main"), named, "")]
     assert [e.id for e in examples] == ["test-0", "test-1", "test-2"]
-    assert task.provenance() == {
-        "dataset": "somebody/quiz",
-        "config": "main",
-        "revision": "refs/convert/parquet",
-        "shots": 0,
-        "splits": {"test": {"commit": COMMIT, "rows": 30}},
-    }
+    data = {"dataset": "somebody/quiz", "config": "main", "revision": "refs/convert/parquet"}
+    splits = {"test": {"commit": COMMIT, "rows": 30}}
+    assert task.provenance() == data | {"shots": 0, "splits": splits}
 
 
 def test_another_commit_than_that_of_the_file_is_refused(hub, tmp_path):

@@ -153,6 +153,10 @@ def test_wrong_prompt_files(name, content, message, tmp_path):
         read(tmp_path / name, content)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+    (tmp_path / "folder.txt").mkdir()
+    for missing in ("none.txt", "folder.txt"):
+        with pytest.raises(UsageError, match=f"cannot read the prompt file .*{missing}: "):
+            prompts_task(tmp_path / missing)
 
 
 # Spec-Bench's form: conversations, references as lists, numbers as ids.
@@ -214,20 +218,10 @@ def test_own_names_and_other_columns_are_kept_and_long_prompts_can_be_cut(tmp_pa
     assert [e.passage for e in cut] == ["long text", "no passage"]
 
 
-def test_a_csv_may_hold_an_article_of_any_length(tmp_path):
+def test_a_csv_file_may_hold_conversations_and_an_article_of_any_length(tmp_path):
     article = "so it is. " * 20_000
     (example,) = read(tmp_path / "mine.csv", as_csv([{"prompt": article, "reference": "r"}]))
     assert example.prompt == article
-
-
-def test_prompt_file_that_cannot_be_read(tmp_path):
-    (tmp_path / "folder.txt").mkdir()
-    for name in ("none.txt", "folder.txt"):
-        with pytest.raises(UsageError, match=f"cannot read the prompt file .*{name}: "):
-            prompts_task(tmp_path / name)
-
-
-def test_a_csv_file_may_hold_conversations(tmp_path):
     rows = [{"turns": '["one", "two"]', "reference": '["1", "2"]'}]
     (example,) = read(tmp_path / "talk.csv", as_csv(rows))
     assert (example.turns, example.references) == (("one", "two"), ("1", "2"))
@@ -286,8 +280,7 @@ def test_tools_in_any_form_are_sent_or_named(tmp_path, caplog, columns, sent, no
 
 
 @pytest.mark.parametrize(
-    "empty",
-    [[], [{"from": "gpt", "value": "Hi."}], [{"from": "system", "value": "Be brief."}]],
+    "empty", [[], [{"from": "gpt", "value": "Hi."}], [{"from": "system", "value": "Be brief."}]]
 )
 def test_entries_without_a_message_of_the_user_are_skipped_and_counted(tmp_path, caplog, empty):
     path = written(tmp_path, {"conversations": empty}, {"conversations": [USER]})

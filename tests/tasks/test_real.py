@@ -27,18 +27,13 @@ def whole(name: str, **asked: int) -> Task:
 
 
 def test_gsm8k():
-    first, *_ = examples = shipped("gsm8k").examples("test", None)
-    assert len(examples) == 3
-    assert first.id == "test-0"
-    assert first.prompt.startswith("Question: Janet’s ducks lay 16 eggs per day.")
-    assert first.prompt.endswith("\n\nAnswer:")
-    assert "`#### `" in first.prompt
-    assert first.reference is not None
-    assert first.reference.endswith("#### 18")
-
-
-def test_gsm8k_with_few_shot_examples():
+    examples = shipped("gsm8k").examples("test", None)
     plain, shot = (shipped("gsm8k", shots=k).examples("test", 1)[0] for k in (0, 2))
+    assert len(examples) == 3 and examples[0] == plain
+    assert plain.id == "test-0"
+    assert plain.prompt.startswith("Question: Janet’s ducks lay 16 eggs per day.")
+    assert plain.prompt.endswith("\n\nAnswer:") and "`#### `" in plain.prompt
+    assert plain.reference is not None and plain.reference.endswith("#### 18")
     assert shot.prompt.endswith(f"\n\n{plain.prompt}")
     worked = shot.prompt.removesuffix(plain.prompt)
     assert worked.count("Question: ") == worked.count("\n\nAnswer: ") == 2
@@ -50,14 +45,10 @@ def test_mbpp():
     first, *_ = examples = shipped("mbpp").examples("test", None)
     assert [e.id for e in examples] == ["11", "12", "13"]
     assert first.prompt.startswith("Write a python function to remove first and last occurrence")
-    assert first.tests == (
-        'assert remove_Occ("hello","l") == "heo"',
-        'assert remove_Occ("abcda","a") == "bcd"',
-        'assert remove_Occ("PHP","P") == "H"',
-    )
+    cases = (("hello", "l", "heo"), ("abcda", "a", "bcd"), ("PHP", "P", "H"))
+    assert first.tests == tuple(f'assert remove_Occ("{a}","{b}") == "{c}"' for a, b, c in cases)
     assert "\n".join(first.tests) in first.prompt
-    assert first.reference is not None
-    assert first.reference.startswith("def remove_Occ(s,ch): \n")
+    assert first.reference is not None and first.reference.startswith("def remove_Occ(s,ch): \n")
 
 
 def test_humaneval():
@@ -94,15 +85,9 @@ def test_a_few_shot_example_begins_with_the_stop_string():
 
 
 ROWS = {
-    ("gsm8k", "train"): 6726,
-    ("gsm8k", "held-out"): 747,
-    ("gsm8k", "test"): 1319,
-    ("mbpp", "train"): 337,
-    ("mbpp", "held-out"): 37,
-    ("mbpp", "test"): 500,
-    ("humaneval", "test"): 164,
-    ("cnndm", "test"): 80,
-    ("xsum", "test"): 200,
+    **{("gsm8k", "train"): 6726, ("gsm8k", "held-out"): 747, ("gsm8k", "test"): 1319},
+    **{("mbpp", "train"): 337, ("mbpp", "held-out"): 37, ("mbpp", "test"): 500},
+    **{("humaneval", "test"): 164, ("cnndm", "test"): 80, ("xsum", "test"): 200},
     ("wmt16", "test"): 1000,
 }
 

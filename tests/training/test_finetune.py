@@ -5,6 +5,7 @@ from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -36,12 +37,8 @@ TEMPLATE = (
 )
 
 
-def quiet(step: int, loss: str) -> None:
-    pass
-
-
 def tune(recipe: DraftRecipe, folder: Path) -> dict[str, Any]:
-    return finetune_draft(DRAFT, TASK, recipe, folder, "cpu", quiet)
+    return finetune_draft(DRAFT, TASK, recipe, folder, "cpu", lambda step, loss: None)
 
 
 def read(tokenizer: Any, examples: list[Example]) -> Material:
@@ -74,10 +71,9 @@ def test_the_result_is_a_better_draft_in_an_ordinary_folder(tmp_path):
 
     before, after = (load_file(Path(f) / "model.safetensors") for f in (DRAFT, folder))
     assert {name: w.dtype for name, w in after.items()} == dict.fromkeys(before, torch.bfloat16)
-    pair = load_pair(
-        with_draft(get_pair("mini"), str(folder)), Loading(device="cpu", dtype="float32")
-    )
-    base_pair = load_pair(get_pair("mini"), Loading(device="cpu", dtype="float32"))
+    loading = Loading(device="cpu", dtype="float32")
+    pair = load_pair(with_draft(get_pair("mini"), str(folder)), loading)
+    base_pair = load_pair(get_pair("mini"), loading)
     assert said["base_fingerprint"] == base_pair.draft.fingerprint()
     assert pair.eos_ids == base_pair.eos_ids
 
@@ -92,16 +88,11 @@ def test_the_seed_decides_the_result(tmp_path):
 
 
 def test_examples_are_fresh_and_held_out_ones_are_unseen_training_examples(tmp_path, monkeypatch):
-    asked: list[tuple[str, int]] = []
-    generate = GENERATORS[TASK.name]
-
-    def record(split, index):
-        asked.append((split, index))
-        return generate(split, index)
-
-    monkeypatch.setitem(GENERATORS, TASK.name, record)
+    generate = Mock(side_effect=GENERATORS[TASK.name])
+    monkeypatch.setitem(GENERATORS, TASK.name, generate)
     monkeypatch.setattr(finetune, "HELD_OUT", 3)
     tune(DraftRecipe(steps=2, batch_size=4, seed=5), tmp_path / "d")
+    asked = [call.args for call in generate.mock_calls]
     assert len(asked) == len(set(asked)) == 2 * 4 + 3
     assert {split for split, _ in asked} == {"train"}
 
@@ -153,20 +144,18 @@ def test_a_nonfinite_loss_saves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def interrupt(*_: Any, **__: Any) -> None:
-    raise KeyboardInterrupt
-
-
-def fill_disk(*_: Any, **__: Any) -> None:
-    raise SafetensorError("I/O error: No space left on device")
+FULL = SafetensorError("I/O error: No space left on device")
 
 
 @pytest.mark.parametrize(
     ("fault", "expected", "told"),
-    [(interrupt, KeyboardInterrupt, None), (fill_disk, RunError, "cannot write .*No space left")],
+    [
+        (KeyboardInterrupt, KeyboardInterrupt, None),
+        (FULL, RunError, "cannot write .*No space left"),
+    ],
 )
 def test_an_error_while_saving_leaves_nothing(tmp_path, monkeypatch, fault, expected, told):
-    monkeypatch.setattr(PreTrainedModel, "save_pretrained", fault)
+    monkeypatch.setattr(PreTrainedModel, "save_pretrained", Mock(side_effect=fault))
     with pytest.raises(expected, match=told):
         tune(DraftRecipe(steps=1, batch_size=1), tmp_path / "a" / "b")
     assert list(tmp_path.iterdir()) == []

@@ -8,18 +8,9 @@ import torch
 from torch import Tensor
 
 from specbench.decoding.heads.head import Head
+from specbench.training import objective as module
 from specbench.training.goal import FIRST, STRICTEST, Multiplier
-from specbench.training.objective import (
-    CLIP,
-    LARGEST_WEIGHT,
-    Scored,
-    Surrogate,
-    advantages,
-    evaluate,
-    shares_of,
-    surrogate,
-    text_mean,
-)
+from specbench.training.objective import CLIP, Surrogate, advantages, evaluate, shares_of
 from specbench.training.rollouts import Rollouts
 
 TEXTS, LENGTH, VOCABULARY, HIDDEN_P, HIDDEN_Q = 3, 4, 5, 3, 2
@@ -31,9 +22,8 @@ class Toy:
     def __init__(self, seed: int = 0) -> None:
         generator = torch.Generator().manual_seed(seed)
         shape = (TEXTS, LENGTH, VOCABULARY)
-        self.logits_p, self.logits_q = torch.randn(
-            2, *shape, generator=generator, dtype=torch.float64
-        )
+        logits = torch.randn(2, *shape, generator=generator, dtype=torch.float64)
+        self.logits_p, self.logits_q = logits
         self.hidden_p = torch.randn(TEXTS, LENGTH, HIDDEN_P, generator=generator).double()
         self.hidden_q = torch.randn(TEXTS, LENGTH, HIDDEN_Q, generator=generator).double()
         self.tokens = torch.randint(VOCABULARY, (TEXTS, LENGTH), generator=generator)
@@ -48,16 +38,10 @@ class Toy:
         p, q = self.logits_p.softmax(-1), self.logits_q.softmax(-1)
         inputs = torch.cat((self.hidden_q, self.hidden_p), -1).flatten(0, 1)
         sampled = self.tokens.unsqueeze(-1)
-        rollouts = Rollouts(
-            texts=["text"] * TEXTS,
-            cut=[False] * TEXTS,
-            row=torch.arange(TEXTS).repeat_interleave(LENGTH),
-            token=self.tokens.flatten(),
-            inputs=inputs,
-            p=p.gather(-1, sampled).flatten(),
-            q=q.gather(-1, sampled).flatten(),
-            tv=(p - q).abs().sum(-1).flatten() / 2,
-        )
+        row, tv = torch.arange(TEXTS).repeat_interleave(LENGTH), (p - q).abs().sum(-1).flatten() / 2
+        spoken = (rows.gather(-1, sampled).flatten() for rows in (p, q))
+        texts = (["text"] * TEXTS, [False] * TEXTS, row, self.tokens.flatten(), inputs)
+        rollouts = Rollouts(*texts, *spoken, tv)
         with torch.no_grad():
             old, start = self.head(inputs), self.start(inputs)
         once = torch.ones(TEXTS, dtype=torch.float64)
@@ -112,9 +96,8 @@ def test_a_clipped_token_has_no_gradient():
     rollouts = step.rollouts
     far = step._replace(old_weight=torch.full_like(step.old_weight, 0.02))
     w = toy.head(rollouts.inputs).detach()
-    ratio = torch.lerp(rollouts.q, rollouts.p, w) / torch.lerp(
-        rollouts.q, rollouts.p, far.old_weight
-    )
+    new, old = (torch.lerp(rollouts.q, rollouts.p, weight) for weight in (w, far.old_weight))
+    ratio = new / old
     gain = step.advantage[rollouts.row]
     held = ((gain > 0) & (ratio > 1 + CLIP)) | ((gain < 0) & (ratio < 1 - CLIP))
     assert 0 < held.sum() < len(held)
@@ -126,24 +109,18 @@ def test_a_clipped_token_has_no_gradient():
 
     def by_hand():
         v = torch.lerp(rollouts.q, rollouts.p, toy.head(rollouts.inputs))
-        old = torch.lerp(rollouts.q, rollouts.p, far.old_weight)
         return (v / old * free).sum() / TEXTS / step.advantage.std()
 
     torch.testing.assert_close(gradient, toy.gradient(by_hand))
 
 
-def test_text_mean_averages_each_text():
+def test_means_of_texts_and_advantages_by_hand():
     uneven = Toy().step().rollouts._replace(row=torch.tensor([0, 0, 0, 1, 1, 2]))
     values = torch.tensor([1.0, 2.0, 3.0, 4.0, 6.0, 9.0])
-    assert text_mean(values, uneven).tolist() == [2.0, 5.0, 9.0]
-
-
-GAINS = torch.tensor([[1.0, 3.0], [5.0, 7.0]])
-
-
-def test_advantages_by_hand():
-    assert advantages(GAINS, torch.ones(2, 2)).tolist() == [-1, 1, -1, 1]
-    assert advantages(GAINS, torch.tensor([[3.0, 1.0], [0.0, 0.0]])).tolist() == [-1, 1, 2.5, 3.5]
+    assert module.text_mean(values, uneven).tolist() == [2.0, 5.0, 9.0]
+    gains = torch.tensor([[1.0, 3.0], [5.0, 7.0]])
+    assert advantages(gains, torch.ones(2, 2)).tolist() == [-1, 1, -1, 1]
+    assert advantages(gains, torch.tensor([[3.0, 1.0], [0.0, 0.0]])).tolist() == [-1, 1, 2.5, 3.5]
 
 
 def test_the_expected_gradient_is_exact_with_texts_of_another_head():
@@ -165,19 +142,17 @@ def test_a_text_of_another_head_counts_as_often_as_it_is_likelier_now():
     """Over all texts of two tokens, weighted means are those of the current head."""
     toy = Toy()
     texts = torch.cartesian_prod(torch.arange(VOCABULARY), torch.arange(VOCABULARY))  # [V^2, 2]
-    p, q = (
-        logits[0, :2].softmax(-1)[torch.arange(2), texts] for logits in (toy.logits_p, toy.logits_q)
-    )
-    weight, weight_before = (
-        torch.tensor(w).double().expand_as(p) for w in ([0.5, 0.6], [0.7, 0.4])
-    )
+    both = (toy.logits_p, toy.logits_q)
+    p, q = (logits[0, :2].softmax(-1)[torch.arange(2), texts] for logits in both)
+    weights = torch.tensor([[0.5, 0.6], [0.7, 0.4]]).double()
+    weight, weight_before = (each.expand_as(p) for each in weights)
     likelihood, likelihood_before = torch.lerp(q, p, weight), torch.lerp(q, p, weight_before)
     columns = (column.flatten() for column in (texts, torch.zeros_like(p), p, q, p))
     row = torch.arange(len(texts)).repeat_interleave(2)
     rollouts = Rollouts([""] * len(texts), [False] * len(texts), row, *columns)
     share = shares_of(rollouts, weight.flatten(), likelihood_before.flatten())
     ratio = likelihood.prod(1) / likelihood_before.prod(1)
-    assert ratio.max() < LARGEST_WEIGHT
+    assert ratio.max() < module.LARGEST_WEIGHT
     torch.testing.assert_close(share, ratio / ratio.mean())
     value = torch.arange(len(texts)).double()
     weighted = (likelihood_before.prod(1) * share * value).sum() * ratio.mean()
@@ -188,8 +163,8 @@ def test_texts_of_the_head_itself_count_once_and_no_text_counts_too_often():
     toy = Toy()
     rollouts, weight = toy.step().rollouts, toy.step().old_weight
     likelihood = torch.lerp(rollouts.q, rollouts.p, weight)
-    scored = Scored(rollouts, likelihood, torch.tensor([0.0, 1.0, 1.0]).double())
-    step = surrogate(toy.head, toy.start, [scored, scored], 3, 0.0)
+    scored = module.Scored(rollouts, likelihood, torch.tensor([0.0, 1.0, 1.0]).double())
+    step = module.surrogate(toy.head, toy.start, [scored, scored], 3, 0.0)
     assert step.share.tolist() == pytest.approx([1.0] * 6)
     assert step.advantage.tolist() == pytest.approx([-2 / 3, 1 / 3, 1 / 3] * 2)
     assert len(step.rollouts.texts) == 6
@@ -206,9 +181,8 @@ def test_a_token_that_has_become_impossible_leaves_the_objective_finite():
     p[0] = 0.0
     toy.head.summary.bias.data = torch.tensor([0.0, 200.0]).double()  # w is 1, so v(x) = 0
     step = step._replace(old_weight=torch.where(p == 0, 1.0, step.old_weight))
-    gradient = toy.gradient(
-        lambda: evaluate(toy.head, step._replace(rollouts=step.rollouts._replace(p=p))).objective
-    )
+    step = step._replace(rollouts=step.rollouts._replace(p=p))
+    gradient = toy.gradient(lambda: evaluate(toy.head, step).objective)
     assert gradient.isfinite().all()
 
 

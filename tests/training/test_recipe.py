@@ -57,10 +57,8 @@ def test_a_wrong_value_is_named_with_its_file_and_key_or_its_option(values, key,
 
 
 def test_the_learning_rate_warms_up_and_falls_to_zero():
-    for recipe in (
-        HeadRecipe(steps=100, learning_rate=1.0),
-        DraftRecipe(steps=100, learning_rate=1.0),
-    ):
+    for kind in (HeadRecipe, DraftRecipe):
+        recipe = kind(steps=100, learning_rate=1.0)
         rates = [recipe.rate(step) for step in range(101)]
         assert rates[0] == pytest.approx(0.2)  # five steps of warm-up
         assert max(rates) == rates[4] < 1
@@ -113,14 +111,11 @@ def test_every_split_of_a_training_is_read_in_the_order_of_its_task(mini):
     assert len(other.prompts) == len(other.examples)
 
 
-@pytest.mark.parametrize(("prompts", "texts"), [(255, 2), (256, 1)])
-def test_a_task_with_few_final_prompts_has_two_texts_of_each(prompts, texts):
+def test_few_held_out_prompts_serve_both_measurements_and_have_two_texts_each(mini, monkeypatch):
     nothing, [example] = Material([], []), HEADLINE.examples("held-out", 1)
-    final = Material([example] * prompts, [[]] * prompts)
-    assert Materials(nothing, nothing, final).final_texts == texts
-
-
-def test_few_held_out_prompts_serve_both_measurements(mini, monkeypatch):
+    for prompts, texts in ((255, 2), (256, 1)):
+        final = Material([example] * prompts, [[]] * prompts)
+        assert Materials(nothing, nothing, final).final_texts == texts
     monkeypatch.setattr(material, "FINAL", 100)
     materials = read_materials(mini, HEADLINE, HeadRecipe(steps=1, prompts_per_step=1))
     assert materials.held_out == materials.final

@@ -19,7 +19,6 @@ from specbench.engine.runner import Runner
 from specbench.errors import RunError, UsageError
 from specbench.methods import laws
 from specbench.methods.ensembles import static
-from specbench.methods.laws import Next, Split
 from specbench.methods.strict import sd
 from specbench.methods.verdict import Positions
 from specbench.tasks.task import load_task
@@ -214,7 +213,7 @@ def test_records_are_those_of_each_text_alone(mini, monkeypatch, name, cached):
     close = partial(torch.testing.assert_close, rtol=1e-3, atol=1e-4)
     for row, text in enumerate(rollouts.texts):
         weight, request = WEIGHTS[row % len(heads)], Request(prompts[row // len(heads)], str(row))
-        law = partial(_static_law, weight)
+        law = partial(lambda weight, at, _: laws.static(at, weight), weight)
         options = DecodeOptions(SAMPLING, DRAFT_LENGTH, NEW_TOKENS, seed, drafter=drafter, law=law)
         alone = decode(mini, partial(static, weight=weight), request, options)
         assert text == alone.text
@@ -240,7 +239,3 @@ def test_a_drafter_must_be_able_to_read_all_of_a_text(mini, prompts, monkeypatch
     options = (torch.Generator(), (), SAMPLING, drafter)
     with pytest.raises(UsageError, match="60 tokens that the drafter can read: lower --max-prompt"):
         drafted_rollouts(mini, [linear(mini)], prompts, 60, *options)
-
-
-def _static_law(weight: float, at: Next, _: torch.Tensor | None) -> Split:
-    return laws.static(at, weight)

@@ -27,9 +27,9 @@ from specbench.training.session import carry_out, prepare, share_fronts, start
 from .conftest import made_point, measured_by_weight
 
 TASK = replace(load_task("mini-headline"), max_new_tokens=8)
-RECIPE = HeadRecipe(
-    steps=2, prompts_per_step=2, rollouts=2, epochs_per_rollout=2, target_acceptance=0.85
-)
+TWO = dict.fromkeys(("steps", "prompts_per_step", "rollouts", "epochs_per_rollout"), 2)
+RECIPE = HeadRecipe(**TWO, target_acceptance=0.85)
+KIND = {"head_kind": "linear"}
 WRITES = 8  # two checkpoints, log and checkpoint of two steps, weights, description
 Train = Callable[..., dict[str, Any]]
 
@@ -88,22 +88,17 @@ def test_a_finished_training_leaves_its_log_and_a_head(unbroken):
 
 
 @pytest.mark.parametrize("write", range(1, WRITES + 1))
-def test_a_killed_training_resumes_as_if_uninterrupted(
-    train, unbroken, tmp_path, monkeypatch, write
-):
-    done = 0
+def test_a_killed_training_resumes_as_if_uninterrupted(train, unbroken, tmp_path, write):
+    writes = iter(range(1, WRITES + 1))
 
     def replaced(source, target):
-        nonlocal done
-        done += 1
-        if done == write:
+        if next(writes) == write:
             raise Killed
         os.rename(source, target)
 
-    with monkeypatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
         patch.setattr(files.os, "replace", replaced)
-        with pytest.raises(Killed):
-            train(tmp_path)
+        train(tmp_path)
     assert not is_head(tmp_path)
     assert check_folder(tmp_path, resume=True)
     seen: list[TrainingStep] = []
@@ -112,9 +107,7 @@ def test_a_killed_training_resumes_as_if_uninterrupted(
     assert [progress.step for progress in seen] == [1, 2]
 
 
-def test_static_weights_are_announced_measured_once_and_kept(
-    train, unbroken, tmp_path, monkeypatch, caplog
-):
+def test_static_weights_are_measured_once_and_kept(train, unbroken, tmp_path, monkeypatch, caplog):
     measured: list[int] = []
     measure = verifier.Training.measure
 
@@ -123,10 +116,9 @@ def test_static_weights_are_announced_measured_once_and_kept(
         return measure(training, heads, *others)
 
     monkeypatch.setattr(verifier.Training, "measure", counted)
-    with monkeypatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
         patch.setattr(verifier.Training, "take_step", stop)
-        with pytest.raises(Killed):
-            train(tmp_path)
+        train(tmp_path)
     assert "static weights on 10 of 10 prompts" in caplog.text
     assert measured == [6] and step_of_checkpoint(tmp_path) == 0
     train(tmp_path, resume=True)
@@ -161,16 +153,10 @@ def test_every_batch_of_held_out_prompts_is_kept(train, tmp_path, monkeypatch):
 def test_seeds_and_goals_share_a_front_and_other_recipes_do_not(mini, monkeypatch, tmp_path):
     monkeypatch.setattr(material, "HELD_OUT", 10)
     monkeypatch.setattr(material, "FINAL", 10)
-    recipes = {
-        "first": RECIPE,
-        "seed": RECIPE.updated(seed=1),
-        "goal": RECIPE.updated(target_acceptance=0.9),
-        "kind": RECIPE.updated(head_kind="linear"),
-    }
-    trainings = {
-        tmp_path / name: prepare(mini, TASK, recipe, tmp_path / name)
-        for name, recipe in recipes.items()
-    }
+    changes = {"seed": {"seed": 1}, "goal": {"target_acceptance": 0.9}, "kind": KIND}
+    recipes = {"first": RECIPE, **{name: RECIPE.updated(**of) for name, of in changes.items()}}
+    folders = {name: tmp_path / name for name in recipes}
+    trainings = {f: prepare(mini, TASK, recipes[name], f) for name, f in folders.items()}
     first, *others = trainings.values()
     others[0].static = [made_point(1.0, prompts=10)]  # as after a resume
     share_fronts([first, *others])
@@ -183,11 +169,8 @@ def test_seeds_and_goals_share_a_front_and_other_recipes_do_not(mini, monkeypatc
     assert [point.lists() for point in first.static] == [point.lists() for point in alone.static]
     monkeypatch.setattr(first, "begin", lambda: None)
     start(first, tmp_path / "first", trainings)
-    assert sorted(path.parent.name for path in tmp_path.rglob(CHECKPOINT)) == [
-        "first",
-        "goal",
-        "seed",
-    ]
+    names = sorted(path.parent.name for path in tmp_path.rglob(CHECKPOINT))
+    assert names == ["first", "goal", "seed"]
 
 
 @pytest.mark.parametrize("fault", ["disk", "loss"])
@@ -271,10 +254,7 @@ def test_a_checkpoint_that_is_damaged_or_of_another_training_is_refused(train, t
     task = from_files(**data)
     for changes, told in (
         ({"recipe": RECIPE.updated(steps=3)}, "steps 2 instead of 3"),
-        (
-            {"recipe": RECIPE.updated(seed=1, head_kind="linear")},
-            "head_kind features instead of linear",
-        ),
+        ({"recipe": RECIPE.updated(seed=1, **KIND)}, "head_kind features instead of linear"),
         ({"task": replace(task, name="other")}, "name mini-headline instead of other"),
         ({"task": replace(task, version="2")}, "version 1 instead of 2"),
         ({"task": replace(task, prompt_format="plain")}, "prompt_format chat instead of plain"),
@@ -298,9 +278,7 @@ def test_a_checkpoint_that_is_damaged_or_of_another_training_is_refused(train, t
     for changed in (
         content | {"recipe": recipe},  # an older version knew no memory
         {name: value for name, value in content.items() if name != "scored"},
-        content | {"history": [{"step": 1}]},
-        content | {"head": {}},
-        content | {"static": [[]]},
+        *(content | {"history": [{"step": 1}]}, content | {"head": {}}, content | {"static": [[]]}),
         [1, 2],
     ):
         torch.save(changed, tmp_path / CHECKPOINT)

@@ -22,14 +22,9 @@ from specbench.training.verifier import Training
 from .conftest import made_point, measured_by_weight
 
 RECIPE = HeadRecipe(
-    head_kind="linear",
-    steps=4,
-    prompts_per_step=2,
-    rollouts=2,
-    epochs_per_rollout=2,
-    learning_rate=0.1,
-    acceptance_weight=4.0,
-    initial_weight=0.5,
+    **{"head_kind": "linear", "steps": 4, "prompts_per_step": 2, "rollouts": 2},
+    **{"epochs_per_rollout": 2, "learning_rate": 0.1},
+    **{"acceptance_weight": 4.0, "initial_weight": 0.5},
 )
 CUT = replace(load_task("mini-headline"), max_new_tokens=12)  # to save time
 BRIEF = replace(CUT, max_new_tokens=4)  # where what is written does not matter
@@ -41,13 +36,9 @@ def prepared(mini: Any, recipe: HeadRecipe, task: Task = CUT, unseen: int = 10) 
     def read(split: str, count: int, seed: int) -> Material:
         return split_material(mini, task, split, count, seed, 512)
 
-    count = recipe.steps * recipe.prompts_per_step
-    materials = Materials(
-        train=read("train", count, recipe.seed),
-        held_out=read("held-out", unseen, 0),
-        final=read("held-out", unseen, 1),
-    )
-    return Training(mini, task, recipe, materials)
+    train = read("train", recipe.steps * recipe.prompts_per_step, recipe.seed)
+    held_out = (read("held-out", unseen, seed) for seed in (0, 1))
+    return Training(mini, task, recipe, Materials(train, *held_out))
 
 
 def trained(mini: Any, recipe: HeadRecipe, task: Task = CUT) -> Training:
@@ -105,10 +96,8 @@ def test_updates_read_the_texts_of_the_last_steps(mini, monkeypatch, changes, ex
 @pytest.mark.usefixtures("unmeasured")
 def test_the_same_recipe_gives_the_same_head(mini):
     recipe = RECIPE.updated(steps=2)
-    one, same, other = (
-        trained(mini, each, BRIEF).head.state_dict()
-        for each in (recipe, recipe, recipe.updated(seed=1))
-    )
+    recipes = (recipe, recipe, recipe.updated(seed=1))
+    one, same, other = (trained(mini, each, BRIEF).head.state_dict() for each in recipes)
     assert all(torch.equal(one[name], same[name]) for name in one)
     assert not all(torch.equal(one[name], other[name]) for name in one)
 
@@ -116,14 +105,8 @@ def test_the_same_recipe_gives_the_same_head(mini):
 def test_a_small_head_trained_from_scratch_raises_reward_and_acceptance(mini):
     """Compared with its start, the static ensemble with w = 0.9, on held-out examples."""
     recipe = RECIPE.updated(
-        steps=4,
-        prompts_per_step=10,
-        rollouts=4,
-        epochs_per_rollout=8,
-        learning_rate=0.08,
-        acceptance_weight=0.5,
-        initial_weight=0.9,
-        seed=3,
+        **{"prompts_per_step": 10, "rollouts": 4, "epochs_per_rollout": 8, "learning_rate": 0.08},
+        **{"acceptance_weight": 0.5, "initial_weight": 0.9, "seed": 3},
     )
     training = prepared(mini, recipe, load_task("mini-math"), unseen=48)
     training.checks = 1
@@ -204,10 +187,10 @@ def test_prompts_and_steps_take_the_temperatures_in_turn(mini, monkeypatch):
 
 
 def test_a_point_has_its_prompts_in_order_whatever_the_temperatures(mini, monkeypatch):
-    def length(rollouts, examples, _):
+    def lengths(rollouts, examples, _):
         return torch.tensor([len(example.prompt) for example in examples]).double()
 
-    monkeypatch.setattr(verifier, "reward", length)
+    monkeypatch.setattr(verifier, "reward", lengths)
     training = prepared(mini, RECIPE.updated(temperature=[0.5, 1.0, 0.7]), BRIEF)
     held_out = training.materials.held_out
     [point] = training.measure([training.static_head(0.5)], held_out)
@@ -221,9 +204,8 @@ def test_a_prompt_is_held_out_once(mini):
 
     task = replace(CUT, source=SimpleNamespace(examples=twice))
     materials = read_materials(mini, task, RECIPE)
-    assert [e.id for e in materials.held_out.examples] == [
-        e.id for e in CUT.examples("held-out", 5, 0)
-    ]
+    ids = [e.id for e in CUT.examples("held-out", 5, 0)]
+    assert [e.id for e in materials.held_out.examples] == ids
     assert len(materials.train.examples) == 10
 
 
@@ -242,16 +224,13 @@ def test_texts_are_scored_as_in_a_run(mini):
 def test_checks_are_spread_over_the_steps_and_no_more_than_planned(mini, monkeypatch, steps):
     training = prepared(mini, RECIPE.updated(steps=steps), BRIEF)
     training.begin()
-    rows = [training._checked(_row(step)) for step in range(1, steps + 1)]
+    blank = dict.fromkeys(objective.TrainingStep._fields, 0.0) | {"held_out_quality": None}
+    every = [objective.TrainingStep(**blank | {"step": step}) for step in range(1, steps + 1)]
+    rows = [training._checked(row) for row in every]
     measured = [row.step for row in rows if row.held_out_quality is not None]
     assert len(measured) == min(steps, verifier.CHECKS) and measured[-1] == steps
     gaps = np.diff([0, *measured])
     assert gaps.max() - gaps.min() <= 1
-
-
-def _row(step: int) -> objective.TrainingStep:
-    columns = dict.fromkeys(objective.TrainingStep._fields, 0.0)
-    return objective.TrainingStep(**columns | {"step": step, "held_out_quality": None})
 
 
 @pytest.mark.parametrize(

@@ -101,12 +101,8 @@ def test_counts_of_the_next_token(right):
     assert facts["draws"] == 1200
     assert (facts["p_value"] > 1e-3) if right else (facts["p_value"] < 1e-9)
     assert facts["control"] < 1e-9
-
-
-def test_a_certain_token_tests_nothing():
-    law = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64)
-    counts = draws.Counts(seed=0)
-    counts.add(law, law, torch.zeros(100, dtype=torch.long))
+    certain, counts = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64), draws.Counts(seed=0)
+    counts.add(certain, certain, torch.zeros(100, dtype=torch.long))
     assert counts.judge(ALPHA).facts == NOTHING
 
 
@@ -118,12 +114,8 @@ def test_cells_of_rare_tokens_are_filled():
         filled = np.bincount(draws.cells_of(expected), expected)
         assert filled.min() >= draws.MIN_EXPECTED
         assert len(filled) > 4
-    assert set(draws.cells_of(np.array([95.0, 3.0, 2.0]))) == {
-        0
-    }  # the rest is too rare to be a cell
-
-
-def test_deviance_by_hand():
+    rest = np.array([95.0, 3.0, 2.0])  # too rare to be a cell
+    assert set(draws.cells_of(rest)) == {0}
     assert draws.deviance([0, 20], 10) == pytest.approx(2 * 20 * math.log(2))
 
 
@@ -131,13 +123,7 @@ SIZE, LEVEL = 400, 4e-4
 LAWS = torch.from_numpy(np.random.default_rng(0).dirichlet(np.full(SIZE, 0.05), 16))
 
 
-def judge(
-    test: draws.TemperatureScore | draws.FilteredTails,
-    count: int,
-    seed: int,
-    heat: float = 1.0,
-    top: int = SIZE,
-) -> dict[str, Any]:
+def judge(test: Any, count: int, seed: int, heat: float = 1.0, top: int = SIZE) -> dict[str, Any]:
     """Draw from the laws at another temperature, or from their likeliest tokens; return facts."""
     generator = torch.Generator().manual_seed(seed)
     laws = LAWS.repeat(count // len(LAWS), 1)
@@ -152,12 +138,9 @@ def score(count: int, seed: int, heat: float = 1.0) -> dict[str, Any]:
     return judge(draws.TemperatureScore(1.0), count, seed, heat)
 
 
-def test_p_values_of_the_temperature_are_uniform():
+def test_p_values_of_the_temperature_are_uniform_and_false_alarms_of_filters_rare():
     p_values = [score(320, seed)["p_value"] for seed in range(200)]
     assert kstest(p_values, "uniform").pvalue > 1e-3
-
-
-def test_false_alarms_of_filters_are_rare():
     p_values = [judge(draws.FilteredTails(), 320, seed)["p_value"] for seed in range(100)]
     assert min(p_values) > LEVEL
     assert np.mean(np.array(p_values) < 0.1) < 0.2
@@ -168,9 +151,8 @@ def test_the_temperature_that_would_be_seen_is_seen(sign):
     visible = score(1600, 0)["visible"]
     scores = [score(1600, seed, (1 + visible) ** sign) for seed in range(40)]
     assert sum(facts["p_value"] < LEVEL for facts in scores) >= 36
-    assert np.mean([facts["estimate"] for facts in scores]) == pytest.approx(
-        (1 + visible) ** sign - 1, rel=0.3
-    )
+    estimate = np.mean([facts["estimate"] for facts in scores])
+    assert estimate == pytest.approx((1 + visible) ** sign - 1, rel=0.3)
 
 
 def test_the_filters_that_would_be_seen_are_seen():

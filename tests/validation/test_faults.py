@@ -75,17 +75,14 @@ def failures(compared: list[Finding]) -> set[str]:
     return {finding.name for finding in compared if finding.verdict == FAILED}
 
 
-def drafter_of(name: str) -> DrafterKind:
-    return module_drafter(pair(), name) if name in MODULES else parse_kind(name)
-
-
 @pytest.mark.parametrize("name", [*DRAFTERS, *MODULES])
 @pytest.mark.parametrize(
     ("method", "parameters"),
     [("static", {"weight": 0.4}), ("block", {}), ("fly", {"window": 1, "entropy": 0.3})],
 )
 def test_correct_outputs_of_every_drafter_pass(name, method, parameters):
-    compared = findings(drafter_of(name), method=method, **parameters)
+    drafter = module_drafter(pair(), name) if name in MODULES else parse_kind(name)
+    compared = findings(drafter, method=method, **parameters)
     assert not failures(compared)
     verdicts = {finding.name: finding.verdict for finding in compared}
     assert verdicts["outputs"] == verdicts["endings"] == verdicts["replays"] == "ok"
@@ -133,14 +130,6 @@ def accepts_more(factor, right, rule, *args):
     return right(likelier, *args)
 
 
-def drafts_from_the_newest_token(right, draft, state, *args):
-    return right(draft, state._replace(last=state.last[:, -1:]), *args)
-
-
-def drafts_from_old_states(right, rule, state, *args):
-    return right(rule, state, *args)._replace(states=state.states)
-
-
 def limits(change, right, pair, rule, requests, options):
     limit = options.max_new_tokens + change
     return right(pair, rule, requests, replace(options, max_new_tokens=limit))
@@ -166,14 +155,16 @@ class TooLong(LookupDrafter):
         return drafts._replace(q=q, q1=q, proposed=proposed)
 
 
-def nothing(monkeypatch: Patch) -> None:
-    """The drafter is the fault."""
-
-
 MODEL, LOOKUP = ModelDrafter(), LookupDrafter()
 REUSED = planted(rounds, "verify", reuses_the_number_of_the_last_acceptance)
-NEWEST = planted(drafting, "draft_token", drafts_from_the_newest_token)
-OLD_STATES = planted(rounds, "verify", drafts_from_old_states)
+NEWEST = planted(  # drafts from the newest token alone
+    *(drafting, "draft_token"),
+    lambda right, draft, state, *args: right(draft, state._replace(last=state.last[:, -1:]), *args),
+)
+OLD_STATES = planted(
+    *(rounds, "verify"),
+    lambda right, rule, state, *args: right(rule, state, *args)._replace(states=state.states),
+)
 FAULTS: list[tuple[Callable[[Patch], None], Any, bool, str]] = [
     (lambda patch: patch.setattr(loop, "Batch", PastTheEnd), MODEL, True, "endings"),
     (REUSED, MODEL, False, "replays"),
@@ -185,8 +176,9 @@ FAULTS: list[tuple[Callable[[Patch], None], Any, bool, str]] = [
         (planted(texts, "decode_all", partial(limits, change)), MODEL, True, "endings")
         for change in (-1, 1)
     ),
-    (nothing, SoftGreedy(), True, "probabilities"),
-    (nothing, TooLong(1, 3), True, "replays"),
+    # The drafter is the fault.
+    (lambda patch: None, SoftGreedy(), True, "probabilities"),
+    (lambda patch: None, TooLong(1, 3), True, "replays"),
 ]
 
 

@@ -44,12 +44,9 @@ def verdicts(pair: LoadedPair, strict: bool = True) -> list[str]:
     return [finding.verdict for finding in check_greedy(pair, CONTEXTS, 3, LIMIT, strict=strict)]
 
 
-def test_correct_decoding_passes():
+def test_correct_decoding_passes_and_a_draft_that_always_agrees_shows_nothing():
     assert verdicts(tiny.tiny_pair("llama")) == [OK, OK]
     assert verdicts(tiny.tiny_pair("llama"), strict=False) == [REPORT, REPORT]
-
-
-def test_a_draft_that_always_agrees_shows_nothing():
     assert verdicts(own_draft(tiny.tiny_pair("llama"))) == [OK, WEAK]
 
 
@@ -103,9 +100,8 @@ def test_every_drafter_is_compared():
 def test_lag_is_measured_from_the_first_choice():
     pair = tiny.tiny_pair("llama")
     text = decode_one(pair, CONTEXTS[1], 5).token_ids
-    target_lag = lag(
-        pair.target, CONTEXTS[1], [*text[:4], (text[4] + 1) % tiny.VOCABULARY], frozenset()
-    )
+    worse = [*text[:4], (text[4] + 1) % tiny.VOCABULARY]
+    target_lag = lag(pair.target, CONTEXTS[1], worse, frozenset())
     assert target_lag.behind[:4].max() <= greedy.TIE
     assert target_lag.behind[4] >= target_lag.margin[4] - 1e-6 > 0
 

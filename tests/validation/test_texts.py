@@ -77,11 +77,8 @@ def test_what_a_prompt_lookup_must_propose():
 
 
 SAMPLINGS = [
-    Sampling(),
-    Sampling(temperature=0.7),
-    Sampling(temperature=2.0, top_k=3),
-    Sampling(top_p=0.6),
-    Sampling(temperature=0.7, top_k=20, top_p=0.9),
+    *(Sampling(), Sampling(temperature=0.7), Sampling(temperature=2.0, top_k=3)),
+    *(Sampling(top_p=0.6), Sampling(temperature=0.7, top_k=20, top_p=0.9)),
 ]
 
 

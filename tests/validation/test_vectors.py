@@ -250,11 +250,6 @@ def at_most(drafts: int) -> Kernel:
     return kernel
 
 
-def with_epsilon(epsilon: float) -> Thresholds:
-    """A small number keeps q from 0."""
-    return lambda form, p, q, x: thresholds(form, p, q + epsilon, x)
-
-
 def test_every_planted_fault_of_size_is_rejected():
     """Each is invisible to vocabularies of 6, three drafts and batches of 17."""
     large = {
@@ -266,8 +261,9 @@ def test_every_planted_fault_of_size_is_rejected():
     assert all(cases == {"large vocabulary"} for cases in large.values()), large
     for drafts in (4, 7, 8):
         assert wrong_cases(at_most(drafts)) == {"many drafts", "many drafts in a block"}
-    for epsilon in (1e-5, 1e-6):
-        assert wrong_cases(of(with_epsilon(epsilon))) >= {"small"}
+    for epsilon in (1e-5, 1e-6):  # a small number keeps q from 0
+        kernel = of(lambda form, p, q, x, more=epsilon: thresholds(form, p, q + more, x))
+        assert wrong_cases(kernel) >= {"small"}
     for texts in (32, 64):
         assert wrong_cases(of(thresholds), most_texts=texts) == {"many texts"}
 

@@ -118,10 +118,6 @@ def speculate(
     return new[: new.index(END) + 1] if END in new else new
 
 
-def spell(tokens: Sequence[int]) -> str:
-    return "".join(PIECES[token] for token in tokens if token != END)
-
-
 def _drawn(cumulative: list[float], numbers: Iterator[float]) -> int:
     return min(bisect_right(cumulative, next(numbers)), len(cumulative) - 1)
 
@@ -136,7 +132,8 @@ class Handler(Quiet):
         how = asked["temperature"], asked["max_tokens"], asked["seed"]
         tokens = speculate(asked["prompt"], *how, self.fault)
         reason = "stop" if tokens[-1] == END else "length"
-        choice = {"text": spell(tokens), "token_ids": tokens, "finish_reason": reason}
+        text = "".join(PIECES[token] for token in tokens if token != END)
+        choice = {"text": text, "token_ids": tokens, "finish_reason": reason}
         self.reply(200, {"choices": [choice]})
 
 

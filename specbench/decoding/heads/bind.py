@@ -62,16 +62,8 @@ def bind(
 ) -> BoundMethod:
     """Bind a method's parameters; the result's ``rule`` decodes with the pair.
 
-    Args:
-        method: A name that ``get_method`` knows.
-        parameters: By name, as ``Method.resolve`` returns them; ``head`` is a ``HeadFile`` or a
-            ``Head``.
-        pair: The models.
-        heads: A cache of loaded heads across calls.
-
-    Raises:
-        UsageError: There is no such method, the head cannot be read or belongs to other models, or
-            a rule of the user's own fails on random positions.
+    The parameters are as ``Method.resolve`` returns them; ``head`` is a ``HeadFile`` or a ``Head``.
+    ``heads`` is a cache of loaded heads across calls.
     """
     definition = get_method(method)
     rule, law = definition.rule, definition.law
@@ -105,15 +97,8 @@ def bind(
             target, draft = pair.target, pair.draft
             sizes = (target.vocabulary, target.hidden_size, draft.hidden_size)
             try_rule(definition, rule, sizes, target.device, target.dtype)
-    return BoundMethod(
-        method,
-        rule,
-        parameters=values,
-        head=head,
-        law=law,
-        joint=definition.joint,
-        **shared,
-    )
+    options = {"head": head, "law": law, "joint": definition.joint, **shared}
+    return BoundMethod(method, rule, parameters=values, **options)
 
 
 def try_rule(
@@ -123,17 +108,9 @@ def try_rule(
     device: torch.device,
     dtype: torch.dtype,
 ) -> None:
-    """Call an own rule once on random positions and check what it returns.
+    """Call an own rule, with bound parameters, once on random positions and check what it returns.
 
-    Args:
-        method: The rule's method.
-        bound: The rule with bound parameters.
-        sizes: Vocabulary, and hidden sizes of target and draft.
-        device: Of the models.
-        dtype: Of the models' hidden states.
-
-    Raises:
-        UsageError: It raises, or does not return a valid verdict.
+    ``sizes`` are those of the vocabulary, and of the hidden states of target and draft.
     """
     assert callable(method.rule)
     vocabulary, location = sizes[0], place(method.name, method.rule)

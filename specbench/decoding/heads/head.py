@@ -93,31 +93,18 @@ class Head(nn.Module):
 
 
 def save_head(head: Head, folder: Path, description: dict[str, Any]) -> None:
-    """Write a head and its description; the description comes last and marks a complete head.
-
-    Raises:
-        SpecbenchError: The files cannot be written.
-    """
+    """Write a head and its description; the description comes last and marks a complete head."""
     with clear_errors(folder):
         make_folder(folder)
-    contents = {
-        registry.WEIGHTS: save(
-            {name: weights.cpu() for name, weights in head.state_dict().items()}
-        ),
-        registry.DESCRIPTION: (json.dumps(description, indent=2) + "\n").encode(),
-    }
-    for name, content in contents.items():
-        write_atomically(folder / name, content)
+    weights = {name: tensor.cpu() for name, tensor in head.state_dict().items()}
+    write_atomically(folder / registry.WEIGHTS, save(weights))
+    write_atomically(folder / registry.DESCRIPTION, json.dumps(description, indent=2) + "\n")
 
 
 def load_head(path: Path, pair: LoadedPair) -> Head:
     """Load a head from a folder or the authors' file, or create the ``untrained`` one.
 
     The authors' file does not name its models, so only its sizes are checked.
-
-    Raises:
-        UsageError: The head cannot be read, does not fit the pair, or has numbers that are not
-            finite.
     """
     sizes = (pair.target.hidden_size, pair.draft.hidden_size)
     if path == Path(UNTRAINED):

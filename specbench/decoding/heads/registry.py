@@ -70,9 +70,6 @@ def find_head(
     file, a folder with one head folder per task, ``bundled`` or ``results`` to search only there,
     the name of a task that has a head in one of them, or ``untrained``. ``trainable`` is False for
     a file of prompts.
-
-    Raises:
-        UsageError: There is no such head.
     """
     if head == UNTRAINED:
         return HeadFile(UNTRAINED, Path(UNTRAINED))
@@ -129,17 +126,15 @@ def expand_family(name: str) -> list[str]:
 
 
 def _members(family: Path) -> list[Path]:
+    def by_number(folder: Path) -> tuple[str, float, str]:
+        prefix, _, number = folder.name.rpartition("-")
+        try:
+            return prefix, float(number), folder.name
+        except ValueError:
+            return prefix, math.inf, folder.name
+
     folders = [folder for prefix in VARIANTS.values() for folder in family.glob(f"{prefix}*")]
-    return sorted((folder for folder in folders if folder.is_dir()), key=_goal)
-
-
-def _goal(folder: Path) -> tuple[str, float, str]:
-    """Return the sorting key of a family's folder: its prefix, then its number."""
-    prefix, _, number = folder.name.rpartition("-")
-    try:
-        return prefix, float(number), folder.name
-    except ValueError:
-        return prefix, math.inf, folder.name
+    return sorted((folder for folder in folders if folder.is_dir()), key=by_number)
 
 
 def facts(head: HeadFile) -> dict[str, Any]:
@@ -159,11 +154,7 @@ def facts(head: HeadFile) -> dict[str, Any]:
 
 
 def read_description(folder: Path) -> dict[str, Any]:
-    """Return the content of ``head.json``, which anyone may have written.
-
-    Raises:
-        UsageError: It cannot be read, is too large, or a value that is used is not of its type.
-    """
+    """Return the content of ``head.json``, which anyone may have written."""
     path = folder / DESCRIPTION
     try:
         values = json.loads(read_bounded(path))
@@ -177,11 +168,7 @@ def read_description(folder: Path) -> dict[str, Any]:
 
 
 def read_bounded(path: Path) -> bytes:
-    """Return the content of a head's file.
-
-    Raises:
-        OSError: It cannot be read, or is larger than any head.
-    """
+    """Return the content of a head's file; ``OSError`` if it is larger than any head."""
     most = MOST_BYTES.get(path.name) or MOST_BYTES[path.suffix]
     with path.open("rb") as file:
         content = file.read(most + 1)
@@ -239,17 +226,13 @@ def _brief(head: HeadFile, task: str) -> str:
     return ", ".join(parts)
 
 
-def _existing(head: Path) -> Path:
+def _given_head(head: Path, task: str) -> Path:
     if not head.exists():
         raise UsageError(
             f"there is no head at {head}: give --head a head's folder or file, or one of "
             "`specbench list heads`"
         )
-    return head
-
-
-def _given_head(head: Path, task: str) -> Path:
-    if _existing(head).is_file() and head.suffix == RELEASED:
+    if head.is_file() and head.suffix == RELEASED:
         return head
     candidates = (head.parent,) if head.name in (WEIGHTS, DESCRIPTION) else (head / task, head)
     for folder in candidates:

@@ -25,11 +25,7 @@ REJECTION = (
 
 
 def register() -> None:
-    """Replace vLLM's verification by the rules that the environment names, if it names some.
-
-    Raises:
-        UsageError: A rule cannot be used, or this is another version of vLLM.
-    """
+    """Replace vLLM's verification by the rules that the environment names, if it names some."""
     if not (rules := os.environ.get(VARIABLE, "").split(SEPARATOR))[0]:
         return
     from specbench.serving.vllm.rules import rule_of

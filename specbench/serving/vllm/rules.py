@@ -25,10 +25,6 @@ def checked_rule(extra_args: Mapping[str, Any] | None, allowed: Sequence[str]) -
     """Return the text of a request's rule: its own, or the first one that is allowed.
 
     A request may leave out the parameters of an allowed rule.
-
-    Raises:
-        UsageError: It cannot be used; or it is not among the allowed ones and names a file, or a
-            head on hidden states, which fits only some models.
     """
     arguments = extra_args or {}
     rule, key = arguments.get(ARGUMENT, allowed[0]), arguments.get(ROUNDS, "")
@@ -52,11 +48,7 @@ def checked_rule(extra_args: Mapping[str, Any] | None, allowed: Sequence[str]) -
 
 @lru_cache(1000)
 def rule_of(text: str, device: str = "cpu") -> Rule:
-    """Return the rule that a text names, on a device.
-
-    Raises:
-        UsageError: It cannot be used, see ``method_of``.
-    """
+    """Return the rule that a text names, on a device."""
     name, parameters = method_of(text)
     description = read_description(parameters["head"].path) if "head" in parameters else {}
     pair: Any = SimpleNamespace(name="vLLM's models")
@@ -71,12 +63,7 @@ def rule_of(text: str, device: str = "cpu") -> Rule:
 
 
 def method_of(text: str) -> tuple[str, dict[str, Any]]:
-    """Return the method that a text names and, behind a colon, its parameters.
-
-    Raises:
-        UsageError: There is no such method, or it needs more than vLLM gives: control of
-            drafting, or another draft temperature.
-    """
+    """Return the method that a text names and, behind a colon, its parameters."""
     name, values = named_values(text)
     method = get_method(name)
     verifies = method.rule is not None and method.control is None

@@ -66,16 +66,10 @@ def reject(
 ) -> tuple[Tensor, Tensor]:
     """Verify the drafts of all requests; those with the same rule and temperature together.
 
-    Args:
-        drafts: The drafts; n is the largest number of a request.
-        bonus: ``[B, 1]`` the tokens that follow if all drafts of a request are accepted.
-        rules: The text of each request's rule.
-        temperatures: Of each request; 0 is greedy.
-        generators: Of requests with a seed, by row.
-
-    Returns:
-        The new tokens of each request ``[B, n + 1]`` with ``END`` behind its last one, and the
-        report ``[B, columns]`` of the round, see ``records.read_report``.
+    The tokens ``bonus`` ``[B, 1]`` follow if all drafts of a request are accepted; ``generators``
+    are those of requests with a seed, by row. Return the new tokens of each request ``[B, n + 1]``,
+    with ``END`` behind its last one and n the largest number of drafts, and the report
+    ``[B, columns]`` of the round, see ``records.read_report``.
     """
     device, n = drafts.logits.device, max(drafts.counts, default=0)
     if n == 0:
@@ -236,23 +230,19 @@ class EngineStep:
             )
             asking = [values if values[ARGUMENT] != VLLM else {} for values in arguments]
             keys = [values.get(ROUNDS, "") for values in asking]
-            if any(keys):
-                self._keep(keys, counts, report)
+            if any(keys):  # keep the rounds, without waiting for the device: in pinned memory
+                copied = report.to("cpu", non_blocking=True)
+                for key, count, row in zip(keys, counts, copied, strict=True):
+                    if key and count:
+                        self._rounds.setdefault(key, []).append(row)
+                while len(self._rounds) > MOST_REQUESTS:
+                    self._rounds.popitem(last=False)
             if by_vllm is None:
                 return tokens
             replaced = torch.tensor([[rule == VLLM] for rule in rules], device=tokens.device)
             return torch.where(replaced, by_vllm, tokens)
 
         return sample
-
-    def _keep(self, keys: Sequence[str], counts: Sequence[int], report: Tensor) -> None:
-        """Keep the rounds of requests with a key and drafts, without waiting for the device."""
-        copied = report.to("cpu", non_blocking=True)  # into pinned memory
-        for key, count, row in zip(keys, counts, copied, strict=True):
-            if key and count:
-                self._rounds.setdefault(key, []).append(row)
-        while len(self._rounds) > MOST_REQUESTS:
-            self._rounds.popitem(last=False)
 
     def take_rounds(self, key: str) -> list[list[float]]:
         """Return and forget a request's rounds, as rows of ``decoding.round.verify``'s report."""

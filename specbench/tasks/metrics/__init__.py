@@ -34,11 +34,7 @@ METRICS = {metric.name: metric for metric in plugins.bundled(__name__, Metric, O
 
 
 def get_metric(name: str) -> Metric:
-    """Return a metric by its name: one of ``METRICS`` or ``FILE.py:FUNCTION``.
-
-    Raises:
-        UsageError: There is no such metric, or one of the user's own cannot be loaded.
-    """
+    """Return a metric by its name: one of ``METRICS`` or ``FILE.py:FUNCTION``."""
     if name in METRICS:
         return METRICS[name]
     plugin = plugins.find(name)
@@ -71,11 +67,7 @@ def shown_metric(name: object) -> tuple[str, float]:
 
 
 def try_metrics(names: Iterable[str], examples: Iterable[Example]) -> None:
-    """Find references that no number can be read from, and mistakes of the user's own metrics.
-
-    Raises:
-        UsageError: A metric raises, or does not return a number from 0 to 1.
-    """
+    """Refuse references that no number can be read from, and mistakes of the user's own metrics."""
     names, examples = [*names], [*examples]
     for name in ACCURACIES & {*names}:
         for example in filter(get_metric(name).suits, examples):
@@ -104,17 +96,10 @@ def _own_score(
 
 
 def score(metric: str, text: str, example: Example) -> float:
-    """Score a generated text in [0, 1].
+    """Score a generated text, without its end token, in [0, 1] by a metric that has this name.
 
-    Args:
-        metric: A name that ``get_metric`` knows.
-        text: The text without its end-of-sequence token.
-        example: The example that it answers, with the field that the metric needs. If it has
-            several references, the best score counts.
-
-    Raises:
-        UsageError: Unknown metric, or an example without the field that the metric needs.
-        RunError: A program could not be started (pass@1).
+    If the example has several references, the best score counts. pass@1 raises ``RunError`` if a
+    program could not be started.
     """
     chosen = get_metric(metric)
     if not chosen.suits(example):

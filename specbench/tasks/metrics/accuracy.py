@@ -123,9 +123,6 @@ def accuracy(text: str, example: Example) -> float:
     """Return 1 if the number after ``####`` equals the reference's, else 0.
 
     The reference may be a full solution or just the number.
-
-    Raises:
-        UsageError: The reference has no number.
     """
     expected, is_fraction = _expected(example)
     return float(final_number(text, divided=is_fraction) == expected)

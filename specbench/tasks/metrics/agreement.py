@@ -48,10 +48,8 @@ def prefix_share(text: str, example: Example) -> float:
     words, greedy_words = _words(text), _words(example.greedy or "")
     if not (words or greedy_words):
         return 1.0
-    same = sum(
-        1
-        for _ in takewhile(lambda pair: pair[0] == pair[1], zip(words, greedy_words, strict=False))
-    )
+    pairs = zip(words, greedy_words, strict=False)
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
     return same / max(len(words), len(greedy_words))
 
 

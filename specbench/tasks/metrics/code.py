@@ -52,12 +52,7 @@ BUDGETS = (2, 5, 10, 20, 50, 100)
 
 @metric("pass@1", name="pass@1", needs="tests", executes=True)
 def pass_at_1(text: str, example: Example) -> float:
-    """Return 1 if the generated program passes the example's tests, else 0.
-
-    Raises:
-        UsageError: The system is not POSIX, or the example has no tests.
-        RunError: The sandbox could not be started, or the tests are broken.
-    """
+    """Return 1 if the generated program passes the example's tests, else 0."""
     tests = (*helpers_of(example), *example.tests)
     return float(passes(program_of(text, example), tests, example.entry_point))
 
@@ -184,10 +179,18 @@ def _rank(block: str, example: Example, wanted: set[str]) -> Rank:
     tree = _parsed(block) or _parsed(example.code_prefix + block)
     defined = _defined(tree) | _methods(tree).keys()
     body = tree.body if tree else []
-    whole = {getattr(node, "name", "") for node in body if not _is_stub(node)}
+    # A stub has no more than a docstring, ``pass`` or ``...``.
+    whole = {
+        getattr(node, "name", "")
+        for node in body
+        if not all(
+            isinstance(n, ast.Pass)
+            or (isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant))
+            for n in getattr(node, "body", [])
+        )
+    }
     whole |= _methods(tree).keys()
-    has_code = bool(body)
-    return len(wanted & defined & whole), bool(wanted & defined), bool(defined), has_code
+    return len(wanted & defined & whole), bool(wanted & defined), bool(defined), bool(body)
 
 
 def _completed(block: str, blocks: list[str], example: Example, wanted: set[str]) -> str:
@@ -260,15 +263,6 @@ def _function(tree: ast.Module | None, name: str) -> ast.FunctionDef | None:
     return next((function for function in functions if function.name == name), None)
 
 
-def _is_stub(node: ast.AST) -> bool:
-    """Return whether a definition has no more than a docstring, ``pass`` or ``...``."""
-    body = getattr(node, "body", [])
-    return all(
-        isinstance(n, ast.Pass) or (isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant))
-        for n in body
-    )
-
-
 def _without(prefix: str, name: str) -> str:
     """Return a program without one of its functions; empty if it does not parse."""
     tree = _parsed(prefix)
@@ -292,8 +286,14 @@ def readings(text: str) -> Iterator[list[str]]:
     documents = [content for content, info in blocks if info.lower() in ("markdown", "md")]
     if documents:
         yield [code for content in documents for code, _ in _blocks_in(content)]
-    parts = _FENCE.split(text)[1 : 2 * _MOST_BLOCKS : 2]
-    yield [code for part in parts for code in _after_fence(part)]
+    anywhere = []
+    for part in _FENCE.split(text)[1 : 2 * _MOST_BLOCKS : 2]:
+        line, _, code = part.partition("\n")  # behind an opening fence, with its language
+        if not _LANGUAGE.fullmatch(line):  # a first line of code
+            line = re.sub(r"^[A-Za-z]\w*[ \t]+(?=\w+ |@)", "", line, count=1)
+            anywhere.append(f"{line}\n{code}")
+        anywhere.append(code)
+    yield anywhere
 
 
 def _blocks_in(text: str) -> list[tuple[str, str]]:
@@ -310,20 +310,6 @@ def _markdown() -> MarkdownIt:
     return MarkdownIt("commonmark").disable(["html_block", "reference", "inline", "text_join"])
 
 
-def _after_fence(part: str) -> Iterator[str]:
-    """Yield the code behind an opening fence, without its language; also a first line of code."""
-    line, _, code = part.partition("\n")
-    if not _LANGUAGE.fullmatch(line):
-        yield re.sub(r"^[A-Za-z]\w*[ \t]+(?=\w+ |@)", "", line, count=1) + "\n" + code
-    yield code
-
-
 def pass_at_k(programs: int, passed: int, k: int) -> float:
-    """Return the unbiased estimate: the fraction of k-subsets with a program that passes.
-
-    Args:
-        programs: Number of programs sampled for one prompt, at least ``k``.
-        passed: Number of programs that passed.
-        k: Size of the subsets.
-    """
+    """Return the unbiased estimate: the fraction of k-subsets with a program that passes."""
     return 1 - comb(programs - passed, k) / comb(programs, k)

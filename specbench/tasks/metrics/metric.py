@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from specbench.plugins import declare
 
@@ -54,9 +54,7 @@ def metric(
         needs: The field of an example without which there is no score.
         executes: Whether scoring runs generated code.
     """
-
-    def declare_metric(function: F) -> F:
-        shown = name or function.__name__.replace("_", "-")
-        return declare(function, Metric(shown, function, unit, needs=needs, executes=executes))
-
-    return declare_metric
+    options: dict[str, Any] = {"unit": unit, "needs": needs, "executes": executes}
+    return lambda function: declare(
+        function, Metric(name or function.__name__.replace("_", "-"), function, **options)
+    )

@@ -115,20 +115,15 @@ def sentence_bleu(text: str, example: Example) -> float:
 
     N-gram orders longer than the text are ignored (``effective_order=True``, as sacrebleu
     recommends for sentences).
-
-    Args:
-        text: Generated translation; line breaks count as spaces.
-        example: Example with a reference translation.
     """
     return min(1.0, float(_sentence(text, example).score) / 100)  # rounding may exceed 1
 
 
 def bleu_terms(text: str, example: Example) -> list[int]:
-    """Return the counts of one text for corpus BLEU, with its best reference.
+    """Return the 10 counts of one text for corpus BLEU, with its best reference.
 
-    Returns:
-        [10] tokens of the text and of the reference, n-grams of order 1 to 4 shared with the
-        reference, n-grams of order 1 to 4 of the text.
+    They are the tokens of the text and of the reference, the n-grams of order 1 to 4 that both
+    have, and those of the text.
     """
     sentences = [_sentence(text, each) for each in example.with_each_reference()]
     counts = max(sentences, key=lambda sentence: float(sentence.score))
@@ -136,14 +131,11 @@ def bleu_terms(text: str, example: Example) -> list[int]:
 
 
 def corpus_bleu(totals: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return corpus BLEU, in [0, 1], from summed terms.
+    """Return corpus BLEU, in [0, 1], from sums ``[..., 10]`` of ``bleu_terms``.
 
     The formula is sacrebleu's, vectorised over corpora: the geometric mean of the n-gram
     precisions, with 1/2, 1/4, ... matches for successive orders without a match, times the brevity
     penalty.
-
-    Args:
-        totals: [..., 10] sums of ``bleu_terms``.
     """
     import numpy as np
 

@@ -31,14 +31,9 @@ def split_of(prompt: str) -> str:
 
 
 def generate(name: str, split: str, index: int, style: Style = "plain") -> Example:
-    """Generate one example of a bundled task.
+    """Generate the example of a bundled task with an index in its ``train`` or ``test`` split.
 
-    Args:
-        name: Task name, such as ``mini-math``.
-        split: ``train`` or ``test``.
-        index: Index of the example within the split; determines its content.
-        style: Style of the reference answer; ``plain`` for evaluation, the others for training
-            the bundled models.
+    The style is that of the reference: ``plain``, or another for training the bundled models.
     """
     module = MODULES[name]
     rng = random.Random(f"{name}/{split}/{index}")

@@ -36,12 +36,9 @@ class Exercise:
 
 # Texts and expressions with a number ``{k}``, a ``{letter}`` and the value so far, ``{v}``.
 NUMBER_STAGES = (
-    ("adds {k}", "{v} + {k}"),
-    ("takes away {k}", "{v} - {k}"),
-    ("multiplies by {k}", "{v} * {k}"),
-    ("subtracts it from {k}", "{k} - {v}"),
-    ("takes the square", "{v} ** 2"),
-    ("takes the rest by {k}", "{v} % {k}"),
+    *(("adds {k}", "{v} + {k}"), ("takes away {k}", "{v} - {k}")),
+    *(("multiplies by {k}", "{v} * {k}"), ("subtracts it from {k}", "{k} - {v}")),
+    *(("takes the square", "{v} ** 2"), ("takes the rest by {k}", "{v} % {k}")),
 )
 LIST_STAGES = (
     ("keeps those above {k}", "[n for n in {v} if n > {k}]"),
@@ -54,18 +51,13 @@ LIST_STAGES = (
     ("turns them around", "{v}[::-1]"),
 )
 LIST_ENDS = (
-    ("gives their sum", "sum({v})"),
-    ("counts them", "len({v})"),
-    ("appends {k}", "{v} + [{k}]"),
+    *(("gives their sum", "sum({v})"), ("counts them", "len({v})"), ("appends {k}", "{v} + [{k}]")),
     ("drops the first {few}", "{v}[{few}:]"),
 )
 WORD_STAGES = (
-    ("repeats it {k} times", "{v} * {k}"),
-    ("puts {letter} at the end", "{v} + '{letter}'"),
-    ("puts {letter} in front", "'{letter}' + {v}"),
-    ("turns it around", "{v}[::-1]"),
-    ("makes it upper case", "{v}.upper()"),
-    ("drops the first {k} letters", "{v}[{k}:]"),
+    *(("repeats it {k} times", "{v} * {k}"), ("puts {letter} at the end", "{v} + '{letter}'")),
+    *(("puts {letter} in front", "'{letter}' + {v}"), ("turns it around", "{v}[::-1]")),
+    *(("makes it upper case", "{v}.upper()"), ("drops the first {k} letters", "{v}[{k}:]")),
     ("keeps the first {k} letters", "{v}[:{k}]"),
 )
 

@@ -43,12 +43,10 @@ CONTAINERS = ("bags", "boxes", "packs", "trays", "crates", "jars")
 
 
 class Writer:
-    """Writes one text in one style.
+    """Writes one text in one style; equal seeds give equal texts.
 
-    Args:
-        rng: Source of all choices; equal seeds give equal texts.
-        style: ``plain`` chooses uniformly (prompts, references), ``target`` prefers the first
-            options, ``draft`` the last ones.
+    ``plain`` chooses uniformly (prompts, references), ``target`` prefers the first options,
+    ``draft`` the last ones.
     """
 
     def __init__(self, rng: random.Random, style: Style = "plain") -> None:

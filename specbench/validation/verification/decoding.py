@@ -42,28 +42,16 @@ ShowSample = Callable[[SampleRecord], object]
 
 @dataclass(frozen=True)
 class Replay:
-    """Decodes samples of a run again.
-
-    Attributes:
-        run: The run.
-        samples: Number per cell.
-        seed: Of their choice.
-        methods: The rule that is here for each that the run names.
-        may_execute: Whether generated code may be executed for scoring.
-    """
+    """Decodes samples of a run again."""
 
     run: Run
-    samples: int
-    seed: int
-    methods: Mapping[str, str]
-    may_execute: bool
+    samples: int  # per cell
+    seed: int  # of their choice
+    methods: Mapping[str, str]  # the rule that is here for each that the run names
+    may_execute: bool  # generated code, for scoring
 
     def cell(self, config: CellConfig, task: str) -> Cell:
-        """Return a cell of the run, with a rule and a head that are here.
-
-        Raises:
-            UsageError: They are not, or differ from those of the run.
-        """
+        """Return a cell of the run, with a rule and a head that are here."""
         recorded = Cell.recorded(config)
         recorded = replace(recorded, method=self.methods[recorded.method])
         if "head" in recorded.values:
@@ -83,12 +71,8 @@ class Replay:
     ) -> Iterator[findings.Finding]:
         """Yield the findings on the models and on the samples decoded again.
 
-        Of those that are not checked, the sentence says what is not.
-
-        ``show_sample`` is called with each sample decoded again.
-
-        Raises:
-            SpecbenchError: The models cannot be loaded.
+        Of those that are not checked, the sentence says what is not. ``show_sample`` is called with
+        each sample decoded again.
         """
         run, options = self.run, (self.run.pair, self.run.loading, self.run.settings)
         sources, arms = own_sources(tasks), arms_of(run)
@@ -137,11 +121,7 @@ class Replay:
                 for repeat in sorted(repeats)
                 for example in range(len(task.examples))
             )
-            whole = [
-                step
-                for step in steps
-                if all(self._names(plan, turn) in recorded for turn in step.turns)
-            ]
+            whole = [s for s in steps if all(self._names(plan, t) in recorded for t in s.turns)]
             chosen = Random(f"{self.seed}/{number}/{cell}")
             yield chosen.sample(whole, min(self.samples, len(whole)))
 
@@ -206,19 +186,15 @@ def _check_keys(
     best: list[str] = []
     for may_execute in (False, True):
         key = sample_keys(replace(plan, may_execute=may_execute), models, engine)
-        other = [
-            findings.named(vars(record)) for step, record in samples if record.key != key(step)
-        ]
+        other = [findings.named(vars(r)) for step, r in samples if r.key != key(step)]
         best = other if not may_execute or len(other) < len(best) else best
     subject = f"{samples[0][1].task}, {len(samples):,} samples"
     if len(best) < len(samples):
         faults = [f"{sample}: made with another head, example or setting" for sample in best]
         yield findings.finding_of(name, subject, faults)
-    else:
-        text = (
-            "keys of samples, since none matches: another version, or changed settings or metrics"
-        )
-        yield findings.Finding("", subject, name, findings.SKIPPED, text)
+        return
+    text = "keys of samples, since none matches: another version, or changed settings or metrics"
+    yield findings.Finding("", subject, name, findings.SKIPPED, text)
 
 
 def head_difference(config: CellConfig, cell: Cell) -> str:

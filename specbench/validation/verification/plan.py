@@ -33,30 +33,19 @@ def check_plan(
 ) -> Iterator[findings.Finding]:
     """Compare all records with the plan: each cell has each example once per repeat and turn.
 
-    Args:
-        run: The run.
-        records: Its records, failed and timed ones included.
-        examples: By task and id; the ids of the records where the run does not store them.
-        whole: Whether timed and failed samples are among the records.
+    ``examples`` are by task and id, with the ids of the records where the run does not store them;
+    ``whole`` says whether timed and failed samples are among the records.
     """
     tasks = [
         task_plan(run, name, examples[name], task.metrics or (), map(Cell.recorded, task.cells))
         for name, task in run.tasks.items()
     ]
     pair = PairSpec(str(run.config.pair.name), "", None)
-    plan = Plan(
-        pair,
-        run.loading,
-        run.settings,
-        tuple(tasks),
-        arms=arms_of(run),
-        in_flight=most_in_flight(tasks),
-    )
+    servers = {"arms": arms_of(run), "in_flight": most_in_flight(tasks)}
+    plan = Plan(pair, run.loading, run.settings, tuple(tasks), **servers)
     if len(plan) > LARGEST + 100 * len(records):  # a run may claim any number
         text = f"{len(plan):,} samples are planned, far more than there are"
-        yield findings.Finding(
-            "", run.folder.name, "samples are those of the plan", findings.FAILED, text
-        )
+        yield findings.finding_of("samples are those of the plan", run.folder.name, [text])
         return
     settings = run.settings
     engine = settings.engine if settings.engine != AUTO else run.environment.engine
@@ -187,17 +176,9 @@ def _kind(device: str) -> str:
 
 
 def check_examples(
-    name: str,
-    recorded: TaskConfig,
-    settings: Settings,
-    examples: Mapping[str, Example],
-    task: Task,
+    name: str, recorded: TaskConfig, settings: Settings, examples: Mapping[str, Example], task: Task
 ) -> findings.Finding:
-    """Compare the examples of a task, and its facts in ``config.json``, with the task's data.
-
-    Raises:
-        SpecbenchError: The data cannot be read.
-    """
+    """Compare the examples of a task, and its facts in ``config.json``, with the task's data."""
     # A generator is endless, and a run may claim any number.
     count = min(recorded.examples, len(examples) + 1)
     examples_again = task.of_shard(settings.shard_slice, count, settings.seed)
@@ -211,21 +192,15 @@ def check_examples(
     for example in examples_again:
         stored = examples.get(example.id)
         if stored is not None and stored != example:
-            text = (
-                findings.difference(asdict(stored), asdict(example)) or "has more than the task's"
-            )
+            text = findings.difference(asdict(stored), asdict(example))
+            text = text or "has more than the task's"
             faults.append(f"{example.id}: {text}")
-    facts = {
-        "data": task.provenance(),
-        "version": task.version,
-        "stop": list(task.stop),
-        "prompt_format": task.prompt_format,
-    }
-    if text := findings.difference(_without_paths(recorded.plain()), _without_paths(facts)):
+    described = {"data": task.provenance(), "version": task.version, "stop": list(task.stop)}
+    described["prompt_format"] = task.prompt_format
+    if text := findings.difference(_without_paths(recorded.plain()), _without_paths(described)):
         faults.append(text)
-    return findings.finding_of(
-        "examples are those of the task", f"{name}, {len(examples_again):,} examples", faults
-    )
+    subject = f"{name}, {len(examples_again):,} examples"
+    return findings.finding_of("examples are those of the task", subject, faults)
 
 
 def _without_paths(value: Any) -> Any:

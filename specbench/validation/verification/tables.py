@@ -77,15 +77,7 @@ def check_scores(
     records: Sequence[SampleRecord],
     examples: Mapping[str, Example],
 ) -> Finding:
-    """Score all stored texts of a task again by metrics that execute no code.
-
-    Args:
-        task: Its name.
-        recorded: Names of the run's metrics.
-        metrics: Those of them that score here.
-        records: The samples of the task.
-        examples: Its examples by id.
-    """
+    """Score all stored texts of a task again by those of the recorded metrics that score here."""
     names = {short_name(metric) for metric in recorded}
 
     def compare(record: SampleRecord) -> str:
@@ -120,15 +112,18 @@ def check_tables(folder: Path, source: str) -> Iterator[Finding]:
     """
     with TemporaryDirectory() as temporary:
         rebuilt = Path(temporary)
+
+        def compare(name: str, keys: Sequence[str], source: str) -> Finding:
+            return _compare(folder / name, rebuilt / name, keys, source)
+
         timed = (folder / run_files.TIMED_RECORDS).is_file()
         sources = [run_files.TABLE] if source == run_files.TABLE else []
         for name in [*sources, run_files.TIMINGS] if not timed else sources:
             if (file := stored(folder / name)).is_file():
                 shutil.copy(file, rebuilt)
         if source == run_files.TABLE:
-            again = run_files.sample_table(
-                run_files.timed_records(folder), run_files.prompts_of(folder)
-            )
+            prompts = run_files.prompts_of(folder)
+            again = run_files.sample_table(run_files.timed_records(folder), prompts)
             if again.rows:
                 again.write(rebuilt / run_files.TIMINGS)
             write_summary(rebuilt, run=folder)
@@ -136,18 +131,11 @@ def check_tables(folder: Path, source: str) -> Iterator[Finding]:
             write_tables(folder, rebuilt)
             if not (rebuilt / run_files.TABLE).is_file():
                 raise UsageError(f"{folder / source} has no decoded sample: give another run")
-            yield _compare(
-                folder / run_files.TABLE, rebuilt / run_files.TABLE, run_files.NAMES, source
-            )
+            yield compare(run_files.TABLE, run_files.NAMES, source)
         if timed and (rebuilt / run_files.TIMINGS).is_file():
             keys = (*run_files.NAMES, "timing", "session")
-            yield _compare(
-                folder / run_files.TIMINGS,
-                rebuilt / run_files.TIMINGS,
-                keys,
-                run_files.TIMED_RECORDS,
-            )
-        yield _compare(folder / run_files.SUMMARY, rebuilt / run_files.SUMMARY, _CELL, source)
+            yield compare(run_files.TIMINGS, keys, run_files.TIMED_RECORDS)
+        yield compare(run_files.SUMMARY, _CELL, source)
         if (page := folder / run_files.DIGEST).is_file():
             recorded = page.read_text(encoding="utf-8", errors="replace").splitlines()
             derived = (rebuilt / run_files.DIGEST).read_text(encoding="utf-8").splitlines()

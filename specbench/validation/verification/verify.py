@@ -30,15 +30,8 @@ from specbench.validation.verification.plan import check_examples, check_plan, t
 from specbench.validation.verification.tables import check_counts, check_scores, check_tables
 
 _CHECKED = {
-    CONFIG,
-    ENVIRONMENT,
-    records.EXAMPLES,
-    records.RECORDS,
-    records.TABLE,
-    records.SUMMARY,
-    records.DIGEST,
-    records.TIMINGS,
-    records.TIMED_RECORDS,
+    *(CONFIG, ENVIRONMENT, records.EXAMPLES, records.RECORDS, records.TABLE),
+    *(records.SUMMARY, records.DIGEST, records.TIMINGS, records.TIMED_RECORDS),
 }
 TEXTS = "texts follow from tokens"
 _NEEDED = {*records.TRACED, "text", "stopped_by", "rounds", "scores", "quality", "quality_metric"}
@@ -46,29 +39,17 @@ _NEEDED = {*records.TRACED, "text", "stopped_by", "rounds", "scores", "quality",
 
 @dataclass(frozen=True)
 class Verification:
-    """What to verify of a run, and what the user permits for it.
-
-    Attributes:
-        run: The run.
-        samples: Number of samples to decode again per cell.
-        seed: Of the choice of these samples.
-        may_execute: Whether generated code may be executed for scoring.
-        metrics: The user's own.
-        methods: Likewise.
-        tasks: Likewise, by name.
-        folder: A folder with the data of bundled tasks, to read instead of the hub.
-        unchecked: What cannot be checked, filled by ``findings``.
-        without_data: Tasks whose examples could not be compared with their data, likewise.
-    """
+    """What to verify of a run, and what the user permits for it."""
 
     run: Run
-    samples: int
-    seed: int = 0
-    may_execute: bool = False
-    metrics: tuple[str, ...] = ()
+    samples: int  # per cell, to decode again
+    seed: int = 0  # of their choice
+    may_execute: bool = False  # generated code, for scoring
+    metrics: tuple[str, ...] = ()  # the user's own, as are methods and tasks
     methods: tuple[str, ...] = ()
-    tasks: Mapping[str, Task] = field(default_factory=dict)
-    folder: Path | None = None
+    tasks: Mapping[str, Task] = field(default_factory=dict)  # by name
+    folder: Path | None = None  # with the data of bundled tasks, to read instead of the hub
+    # What cannot be checked, and tasks whose examples could not be compared; by ``findings``.
     unchecked: list[str] = field(default_factory=lambda: ["times", "the machine and its software"])
     without_data: list[str] = field(default_factory=list)
 
@@ -98,11 +79,7 @@ class Verification:
         return [record for record in self.every if record.status != ERROR]
 
     def findings(self, show_sample: ShowSample) -> Iterator[Finding]:
-        """Yield one finding per check; ``show_sample`` is called with each sample decoded again.
-
-        Raises:
-            SpecbenchError: The run or its models cannot be read.
-        """
+        """Yield one finding per check; ``show_sample`` is called with each sample decoded again."""
         run, tasks = self.run, self.run.tasks.values()
         if run.progress is None or any(
             task.metrics is None or task.prompt_format is None for task in tasks
@@ -202,11 +179,7 @@ class Verification:
             return examples, None
 
     def _trusted(self, recorded: str, *, is_metric: bool) -> str:
-        """Return a bundled function that a run names, or the user's, whose file is only read.
-
-        Raises:
-            UsageError: The user names none, or its content differs from the run's.
-        """
+        """Return a bundled function that a run names, or the user's, whose file is only read."""
         if recorded in (METRICS if is_metric else METHODS):
             return recorded
         name = matching_name(recorded, self.metrics if is_metric else self.methods)
@@ -246,9 +219,8 @@ class Verification:
         """Compare heads and rules with those that are here, and decode samples again."""
         run, methods = self.run, {}
         if run.servers:
-            self.unchecked.append(
-                f"texts and counts of servers ({', '.join(map(shown, run.servers))})"
-            )
+            names = ", ".join(map(shown, run.servers))
+            self.unchecked.append(f"texts and counts of servers ({names})")
         cells_of_run = (cell for task in run.tasks.values() for cell in task.cells)
         for name in {cell.method for cell in cells_of_run} - run.servers.keys():
             try:

@@ -97,13 +97,8 @@ def test_features_by_hand():
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_weight_depends_only_on_its_own_position(kind):
     head, at = random_head(kind, SIZES), positions()
-    tampered = Positions(
-        *(
-            torch.cat((mine[:2], theirs[2:]))
-            for mine, theirs in zip(at[:6], positions(seed=9)[:6], strict=True)
-        ),
-        greedy=False,
-    )
+    both = zip(at[:6], positions(seed=9)[:6], strict=True)
+    tampered = Positions(*(torch.cat((mine[:2], theirs[2:])) for mine, theirs in both), False)
     torch.testing.assert_close(head.weigh(tampered)[:2], head.weigh(at)[:2])
     assert not torch.allclose(head.weigh(tampered)[2:], head.weigh(at)[2:])
 
@@ -131,26 +126,21 @@ def test_a_head_survives_a_round_trip_to_disk(tmp_path, kind):
 
 def test_a_head_fits_its_pair_in_every_dtype(tmp_path):
     save_head(random_head(), tmp_path, description(pair()))
-    halves = pair_of(
-        build(config("llama"), dtype=torch.float16),
-        build(config("llama", hidden_size=16), seed=1, dtype=torch.float16),
-    )
+    half, narrow = {"dtype": torch.float16}, config("llama", hidden_size=16)
+    halves = pair_of(build(config("llama"), **half), build(narrow, seed=1, **half))
     assert load_head(tmp_path, halves).summary.weight.dtype == torch.float32
 
 
 def test_a_head_of_another_pair_is_refused(tmp_path):
     save_head(random_head(), tmp_path, description(pair()) | {"pair": "neighbour"})
     for target, draft in ((0, 2), (2, 1)):
-        other = pair_of(
-            build(config("llama"), seed=target), build(config("llama", hidden_size=16), seed=draft)
-        )
+        narrow = build(config("llama", hidden_size=16), seed=draft)
+        other = pair_of(build(config("llama"), seed=target), narrow)
         with pytest.raises(UsageError, match=r"other weights than .* names neighbour"):
             load_head(tmp_path, other)
 
 
 BIAS = {"summary.bias": torch.zeros(2)}
-
-
 WRONG_WEIGHTS = (torch.full((2, 48), torch.nan), torch.full((2, 48), torch.inf))
 NOT_FINITE = [
     ({"summary.weight": wrong, **BIAS}, r"numbers in summary\.weight that are not finite")
@@ -169,10 +159,8 @@ DAMAGED = [
     *(
         (DESCRIPTION, text, None)
         for text in (
-            b'{"kind": ["linear"]}',
-            b'{"kind": "\\u001b[31m' + b"x" * 1000 + b'"}',
-            b'{"kind": "linear", "models": {"target": 3}}',
-            b'{"kind": "linear", "pair": {}}',
+            *(b'{"kind": ["linear"]}', b'{"kind": "\\u001b[31m' + b"x" * 1000 + b'"}'),
+            *(b'{"kind": "linear", "models": {"target": 3}}', b'{"kind": "linear", "pair": {}}'),
             b'{"kind": "linear", "recipe": []}',
             b'{"kind": "linear", "worth": {"better": false}}',
             b"[" * 100_000,
@@ -209,8 +197,6 @@ def test_a_damaged_folder_is_one_sentence(tmp_path, name, content, words):
 
 
 NO_NAMES = "holds no named weights"
-
-
 ODD = [
     *NOT_FINITE,
     *(

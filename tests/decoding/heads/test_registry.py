@@ -82,9 +82,8 @@ def test_a_bundled_head_has_one_name_everywhere(tmp_path, monkeypatch):
         assert find_head(PairSpec("p", "t", "d"), "q", name) == HeadFile(name, folder)
     assert {"python/python-line", "mini/mini-math"} <= {*bundled_heads()}
     own = make_head(tmp_path / "python" / "python-line")  # a folder of the user's has precedence
-    assert find_head(get_pair("python"), "q", "python/python-line").path == own.relative_to(
-        tmp_path
-    )
+    head = find_head(get_pair("python"), "q", "python/python-line")
+    assert head.path == own.relative_to(tmp_path)
     for wrong in ("python/none", "mini/../python", "none/python-line"):
         with pytest.raises(UsageError, match="one of `specbench list heads`"):
             find_head(get_pair("python"), "q", wrong)
@@ -106,21 +105,16 @@ def test_a_family_lists_its_members_in_order(tmp_path):
     assert expand_family("bundled") == ["bundled"]
     for name in ("seed-0", "seed-1"):
         make_head(tmp_path / "both" / "acceptance-0.9" / name / "math")
-    assert [Path(each).parts[-2:] for each in expand_family(str(tmp_path / "both"))] == [
-        ("acceptance-0.9", "seed-0"),
-        ("acceptance-0.9", "seed-1"),
-    ]
+    both = [Path(each).parts[-2:] for each in expand_family(str(tmp_path / "both"))]
+    assert both == [("acceptance-0.9", "seed-0"), ("acceptance-0.9", "seed-1")]
     (tmp_path / "loop").mkdir()
     for name in ("seed-0", "seed-1"):  # endless, if followed
         (tmp_path / "loop" / name).symlink_to(tmp_path / "loop", target_is_directory=True)
     assert len(expand_family(str(tmp_path / "loop"))) == 4
     for name in ("loss-10", "loss-2", "loss-old"):
         make_head(tmp_path / "l" / name / "math")
-    assert [Path(each).name for each in expand_family(str(tmp_path / "l"))] == [
-        "loss-2",
-        "loss-10",
-        "loss-old",
-    ]
+    names = [Path(each).name for each in expand_family(str(tmp_path / "l"))]
+    assert names == ["loss-2", "loss-10", "loss-old"]
 
 
 def test_the_note_names_the_head_and_its_training(tmp_path, stored):

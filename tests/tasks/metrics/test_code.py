@@ -45,21 +45,15 @@ PLAIN = Example("e", "prompt", tests=("assert total([1, 2]) == 6",))
 BODY = "    return sum(twice(x) for x in xs)\n"
 ANEW = "def total(xs: List[int]) -> int:\n" + BODY
 WHOLE = "def total(xs):\n    return 2 * sum(xs)\n"
-
-
 HELPER = "def doubled(xs):\n    return [twice(x) for x in xs]\n"
 FENCED = (
     f"Sure! ```python\n{ANEW}```",
     f"Sure! ```python\n{ANEW.rstrip()}``` It adds them up.",
     f"```python\n{ANEW}``` It adds them up.",
     "```python def total(xs): return sum(twice(x) for x in xs) ```",
-    f"```def total(xs):\n{BODY}```",
-    f"~~~python\n{ANEW}~~~\n",
-    f"````python\n{ANEW}````\n",
-    f"````python\n{ANEW}# ```\n`````\n",
-    f"```python {{.line-numbers #total}}\n{ANEW}```",
-    f"```{{.python}}\n{ANEW}```",
-    f"```python:src/total.py\n{ANEW}```",
+    *(f"```def total(xs):\n{BODY}```", f"~~~python\n{ANEW}~~~\n", f"````python\n{ANEW}````\n"),
+    *(f"````python\n{ANEW}# ```\n`````\n", f"```python {{.line-numbers #total}}\n{ANEW}```"),
+    *(f"```{{.python}}\n{ANEW}```", f"```python:src/total.py\n{ANEW}```"),
     f'```python title="total.py" linenums="1"\n{ANEW}```',
     f"1. So:\n\n   ```python\n{indent(ANEW, '   ')}   ```\n\n2. Done.",
     f"- ```python\n{indent(ANEW, '  ')}  ```\n",
@@ -116,18 +110,11 @@ def test_right_programs_pass():
 
 def test_other_programs_fail():
     for program in (
-        WRONG,
-        "",
-        "def double(x):",
-        "def double(x)\n    return x * 2",
-        " " + RIGHT,
+        *(WRONG, "", "def double(x):", "def double(x)\n    return x * 2", " " + RIGHT),
         RIGHT + "input()",
         RIGHT + "import pytest",  # installed, but programs have only the standard library
         # Asserts are compiled separately, so that no open string or block can swallow them.
-        WRONG + "rest = '''",
-        WRONG + "if False:\\",
-        "\udc00",
-        "\0",
+        *(WRONG + "rest = '''", WRONG + "if False:\\", "\udc00", "\0"),
     ):
         assert not passes(program, TESTS), program
 
@@ -157,12 +144,9 @@ def test_files_processes_and_network_are_refused(tmp_path):
         f"open({str(file)!r}, 'w')",
         f"open({str(file)!r}, 'a').write('more')",
         f"import pathlib; pathlib.Path({str(file)!r}).write_text('other')",
-        f"import os; os.remove({str(file)!r})",
-        f"import os; os.open({str(file)!r}, os.O_RDWR)",
-        "import os; os.fork()",
-        "import os; os.system('true')",
-        "import os; os.kill(os.getppid(), 0)",
-        "import subprocess; subprocess.run(['true'])",
+        *(f"import os; os.remove({str(file)!r})", f"import os; os.open({str(file)!r}, os.O_RDWR)"),
+        *("import os; os.fork()", "import os; os.system('true')"),
+        *("import os; os.kill(os.getppid(), 0)", "import subprocess; subprocess.run(['true'])"),
         f"import shutil; shutil.rmtree({str(tmp_path)!r})",
         "import socket; socket.socket()",
         "import ctypes; ctypes.CDLL(None)",
@@ -217,23 +201,15 @@ def test_programs_that_cannot_be_run_are_refused(monkeypatch):
 
 def test_continuations_and_answers_are_right():
     for text in (
-        BODY,
-        ANEW,
-        "\n" + BODY,
-        BODY.rstrip(),
-        BODY.replace("\n", "\r\n"),
+        *(BODY, ANEW, "\n" + BODY, BODY.rstrip(), BODY.replace("\n", "\r\n")),
         BODY + "\n\nprint('more')\n",
         BODY + "\ndef other():\n    pass\n\ndef unfinished(x",
         BODY + '\n"""\nThis adds the doubles up',
         BODY + "\nThis function adds the doubles up.\n",
         f"```python\n{ANEW}```",
         f"Sure! Here it is:\n\n```python\n{ANEW}```\n\nIt doubles all.",
-        f"```python\n{BODY}```",
-        f"```\n{ANEW}\n```",
-        f"```py\r\n{ANEW}```\r\n",
-        f"  ```python\n{ANEW}  ```",
-        f"```python\n{ANEW}",
-        f"```python\n{ANEW}\nfor x in range(",
+        *(f"```python\n{BODY}```", f"```\n{ANEW}\n```", f"```py\r\n{ANEW}```\r\n"),
+        *(f"  ```python\n{ANEW}  ```", f"```python\n{ANEW}", f"```python\n{ANEW}\nfor x in range("),
         f"```python\ntotal([1])\n```\nwith\n```python\n{ANEW}```",
         f"```bash\npip install typing\n```\n```python\n{ANEW}```",
         f"{ANEW}```\nThis is the function.",
@@ -246,12 +222,9 @@ def test_continuations_and_answers_are_right():
         assert pass_at_1(text.replace("sum(", "max("), CONTINUED) == 0.0, text
 
 
-def test_texts_without_a_program_fail():
+def test_texts_without_a_program_fail_and_standalone_programs_need_no_entry_point():
     for text in ("", "    pass", "```python\n```", "I cannot.", "```", "\0", "\udc00"):
         assert pass_at_1(text, CONTINUED) == 0.0
-
-
-def test_standalone_programs_need_no_entry_point():
     for text in (WHOLE, f"```python\n{WHOLE}```", f"So:\n```\n{WHOLE}"):
         assert program_of(text, PLAIN) == WHOLE
     assert pass_at_1(WHOLE, PLAIN) == 1.0
@@ -290,12 +263,8 @@ def test_malformed_and_long_texts_do_not_harm_the_caller():
         text = "x = " + part * 50_000
         assert program_of(text, CONTINUED) in (PREFIX + text, PREFIX)
     for text in (
-        "```" + " " * 200_000 + "x y\n```" * 3,
-        "```\n" * 20_000,
-        "a ```b\nc``` " * 10_000,
-        "> " * 20_000 + "```",
-        "- " * 20_000 + "```",
-        "x = 1\n" * 2000 + "def f(:\n" * 2000,
+        *("```" + " " * 200_000 + "x y\n```" * 3, "```\n" * 20_000, "a ```b\nc``` " * 10_000),
+        *("> " * 20_000 + "```", "- " * 20_000 + "```", "x = 1\n" * 2000 + "def f(:\n" * 2000),
         "def total(xs):\n  return {\n" + "    'a': 1,\n" * 4000,
         "This is prose, not code\n" * 4000,
         "if a:\n pass\n" + "elif a:\n pass\n" * 5000,
@@ -311,10 +280,8 @@ def test_malformed_and_long_texts_do_not_harm_the_caller():
         ("x = 1\ny = (1,\n2\nz = 3\n", "x = 1\n"),
         ("x = 1\ny = '''a\nb\n", "x = 1\n"),
         ("x = 1\x0c\ny = 1\u2028 2\nz = )\n", "x = 1\x0c\n"),
-        ("try:\n    x = 1\n    y = 2\n", ""),
-        ("x = 1\rdef f(:\r", "x = 1\r"),
-        ("@wraps\nx = 1\n", ""),
-        ("x = 1\n  y = 2\n", "x = 1\n"),
+        *(("try:\n    x = 1\n    y = 2\n", ""), ("x = 1\rdef f(:\r", "x = 1\r")),
+        *(("@wraps\nx = 1\n", ""), ("x = 1\n  y = 2\n", "x = 1\n")),
     ],
 )
 def test_the_longest_prefix_that_parses_is_kept(rest, parsed):
@@ -369,13 +336,10 @@ def test_all_references_of_mbpp_pass_the_challenge_tests_too(split, tmp_path):
 
 
 @needs_all
-def test_all_references_of_humaneval_pass():
-    assert failing(examples(Path(ALL), "humaneval")) == []
-
-
-@needs_all
-def test_no_reference_passes_the_tests_of_another():
-    for example, other in pairwise(examples(Path(ALL), "humaneval")[::5]):
+def test_all_references_of_humaneval_pass_and_none_passes_the_tests_of_another():
+    problems = examples(Path(ALL), "humaneval")
+    assert failing(problems) == []
+    for example, other in pairwise(problems[::5]):
         assert not pass_at_1(other.reference or "", example), example.id
 
 
@@ -387,9 +351,6 @@ def test_pass_at_k_is_the_share_of_subsets_with_a_pass(programs):
             subsets = list(combinations(results, k))
             share = sum(any(subset) for subset in subsets) / len(subsets)
             assert pass_at_k(programs, passed, k) == pytest.approx(share, abs=1e-12)
-
-
-def test_pass_at_k_is_precise_for_many_programs():
     assert pass_at_k(1000, 1, 100) == pytest.approx(0.1, abs=1e-12)
     assert pass_at_k(1000, 0, 100) == 0
 

@@ -37,17 +37,16 @@ def test_edit_similarity_counts_insertions_and_deletions(text, expected):
     assert score("edit-similarity", text, EXAMPLE) == pytest.approx(expected)
 
 
-def test_exact_match_ignores_surrounding_space_only():
-    assert score("exact-match", "f(1) ", EXAMPLE) == 1
-    assert score("exact-match", "f( 1)", EXAMPLE) == 0
-
-
 @pytest.mark.parametrize(
-    ("text", "expected"),
-    [(" f(1)\n    return x", 1.0), (" f(1", 0.0), (" 1\n  return x", 0.0), (" \0", 0.0)],
+    ("metric", "text", "expected"),
+    [
+        *(("exact-match", "f(1) ", 1), ("exact-match", "f( 1)", 0)),  # but for space around it
+        *(("parses", " f(1)\n    return x", 1), ("parses", " f(1", 0)),  # with its prefix
+        *(("parses", " 1\n  return x", 0), ("parses", " \0", 0)),
+    ],
 )
-def test_a_completion_parses_with_its_prefix(text, expected):
-    assert score("parses", text, EXAMPLE) == expected
+def test_a_completion_is_the_reference_or_parses(metric, text, expected):
+    assert score(metric, text, EXAMPLE) == expected
 
 
 GREEDY = "The answer is 42, of course."
@@ -67,9 +66,7 @@ def test_identical_texts_agree_in_any_script(text):
     ("text", "common", "same"),
     [
         ("The answer is 41, of course.", 7, 3),  # of eight words each, punctuation counts
-        ("So the answer is 42, of course.", 8, 0),
-        ("The answer is 42", 4, 4),
-        ("No idea", 0, 0),
+        *(("So the answer is 42, of course.", 8, 0), ("The answer is 42", 4, 4), ("No idea", 0, 0)),
         ("", 0, 0),
     ],
 )
@@ -119,9 +116,7 @@ def test_f1_by_hand(metric, text, reference, expected):
 
 
 def test_english_rouge_is_that_of_rouge_score():
-    english = (
-        "Andros Townsend silenced his critics – “it’s £5” – at Man United’s café, " + "so " * 90
-    )
+    english = "Andros Townsend silenced “it’s £5” – at Man United’s café, " + "so " * 90
     scorer = RougeScorer(ROUGES, use_stemmer=True)
     for reference in (*REFERENCES, english):
         for text in (*REFERENCES, english, "Zürich 上海 cafe", ""):
@@ -136,11 +131,9 @@ def test_of_several_references_the_best_counts(metric):
     turns = replace(example, turns=("a", "b"), references=("#### 5", "#### 6"))
     turns = replace(turns, alternatives=((), ("#### 7",)))
     assert [score(metric, f"#### {n}", example) == 1 for n in (5, 7, 8, 6)] == [*[True] * 3, False]
-    _first, second = (turns.scored(sample_record(turn=turn)) for turn in (1, 2))
+    first, second = (turns.scored(sample_record(turn=turn)) for turn in (1, 2))
     assert [score(metric, f"#### {n}", second) == 1 for n in (6, 7, 5)] == [True, True, False]
-    assert [
-        score(metric, f"#### {n}", turns.scored(sample_record(turn=1))) == 1 for n in (5, 7)
-    ] == [1, 0]
+    assert [score(metric, f"#### {n}", first) == 1 for n in (5, 7)] == [True, False]
     assert bleu_terms("#### 8", example) == bleu_terms("#### 8", Example("e", "", "#### 8"))
 
 
@@ -176,10 +169,8 @@ def test_real_references_with_themselves_score_1(task, column):
 REFERENCES = [
     "A traffic accident occurred on Friday evening on the road to the village.",
     "The rider was only slightly injured, thanks to his quick reaction.",
-    "Biker reacts lightning fast",
-    "It cost 1,234.50 euros - or so they said.",
-    "No one's there!",
-    "A line-end hyphen is no hyphen.",
+    *("Biker reacts lightning fast", "It cost 1,234.50 euros - or so they said."),
+    *("No one's there!", "A line-end hyphen is no hyphen."),
 ]
 TEXTS = [
     "A road accident happened on Friday evening on the road to the village.",
@@ -230,12 +221,9 @@ def test_smoothing_is_that_of_sacrebleu_for_any_counts():
         assert bleu == pytest.approx(expected / 100, abs=1e-12)
 
 
-def test_many_corpora_at_once_equal_single_corpora():
+def test_many_corpora_equal_single_ones_and_a_sentence_with_itself_scores_1():
     rows = terms(REFERENCES, TEXTS)
     assert list(corpus_bleu(rows)) == [float(corpus_bleu(row)) for row in rows]
-
-
-def test_a_sentence_with_itself_scores_1_and_with_nothing_0():
     for reference in REFERENCES:
         example = Example("e", "prompt", reference)
         assert sentence_bleu(reference, example) == pytest.approx(1, abs=1e-12)

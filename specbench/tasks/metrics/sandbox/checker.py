@@ -23,9 +23,6 @@ def passes(program: Program, text: str, imports: str, names: tuple[str, ...]) ->
     """Run a program and its tests; return whether it runs without error and no test fails.
 
     ``text``, ``imports`` and ``names`` are those of ``statements.Tests``.
-
-    Raises:
-        BrokenTests: A module imported by the tests is missing.
     """
     space: dict[str, Any] = {"__builtins__": vars(builtins)}
     try:
@@ -63,9 +60,13 @@ class Program:
         """
         shared: list[Any] = []
         request = encode((operation, args, named), self._number, shared)
+
+        def handle(number: int) -> Handle:
+            return self._handles.setdefault(number, Handle(self, number))
+
         try:
             send(self._requests, request, self._deadline)
-            reply = decode(receive(self._replies, self._deadline), self._handle, shared)
+            reply = decode(receive(self._replies, self._deadline), handle, shared)
             try:
                 error, result, changes = _exactly(tuple, reply)
                 for number, items in _exactly(dict, changes).items():
@@ -86,9 +87,6 @@ class Program:
         if type(value) is not Handle:
             raise TypeError(f"tests cannot pass a {type(value).__name__} to a program")
         return value._handle_number
-
-    def _handle(self, number: int) -> Handle:
-        return self._handles.setdefault(number, Handle(self, number))
 
 
 def _exactly(kind: type, value: Any) -> Any:

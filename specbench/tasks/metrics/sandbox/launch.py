@@ -45,14 +45,8 @@ def judge(
     """Run a program and its tests in separate processes.
 
     The tests are Python statements; names that they do not define come from the program. The entry
-    point, if known, is the function that the program must define.
-
-    Returns:
-        Whether the program passed, and the names of the layers in force.
-
-    Raises:
-        UsageError: The system is not POSIX, or there are no tests.
-        RunError: No process could be started, or the tests are broken for any program.
+    point, if known, is the function that the program must define. Return whether the program
+    passed, and the names of the layers in force.
     """
     require(os.name == "posix", "pass@1 needs Linux or macOS: choose tasks with another metric")
     limits = limits or Limits()

@@ -94,11 +94,7 @@ def become_nobody(needed: str, guarded: bool) -> bool:
     """Change from root to the user nobody, but keep the folder ``needed`` readable.
 
     If only root may enter that folder and Landlock limits reading (``guarded``), the process keeps
-    the right to read all files.
-
-    Raises:
-        PermissionError: The user nobody cannot read the folder, and Landlock does not protect the
-            other files.
+    the right to read all files; without Landlock it is refused.
     """
     if _LIBC is None or os.geteuid() != 0:
         return False
@@ -192,11 +188,7 @@ def instructions(supervising: bool) -> list[Instruction]:
 
 
 def filter_calls(supervising: bool) -> bool:
-    """Filter system calls (seccomp).
-
-    Args:
-        supervising: Also allow killing and waiting for children.
-    """
+    """Filter system calls (seccomp); ``supervising`` allows killing and waiting for children."""
     program_lines = instructions(supervising)
     packed = b"".join(struct.pack("=HBBI", *instruction) for instruction in program_lines)
     code = ctypes.create_string_buffer(packed, len(packed))

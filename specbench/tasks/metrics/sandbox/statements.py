@@ -47,12 +47,7 @@ def read_python(program: str) -> tuple[ast.Module | None, int | None]:
 
 @lru_cache(maxsize=1024)
 def read_tests(tests: tuple[str, ...], entry_point: str = "") -> Tests:
-    """Return what the tests need, given the entry point if it is known.
-
-    Raises:
-        UsageError: There are no statements.
-        RunError: The tests are not valid Python.
-    """
+    """Return what the tests need, given the entry point if it is known."""
     text = "\n".join(tests)
     try:
         with warnings.catch_warnings():  # warnings about the data do not help the user

@@ -84,18 +84,11 @@ def _run(source: str, pipes: tuple[int, int], cpu: int, memory: int) -> None:
 
 
 def confine(cpu_seconds: int, memory_bytes: int, supervising: bool = False) -> list[str]:
-    """Apply all layers that the system supports to this process; return those in force.
-
-    Raises:
-        PermissionError: The program could read either no library or every file.
-    """
+    """Apply all layers that the system supports to this process; return those in force."""
     for kind, value in (
-        (resource.RLIMIT_CPU, cpu_seconds),
-        (resource.RLIMIT_AS, memory_bytes),
-        (resource.RLIMIT_FSIZE, 0),
-        (resource.RLIMIT_NPROC, 0),
-        (resource.RLIMIT_NOFILE, OPEN_FILES),
-        (resource.RLIMIT_CORE, 0),
+        *((resource.RLIMIT_CPU, cpu_seconds), (resource.RLIMIT_AS, memory_bytes)),
+        *((resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_NPROC, 0)),
+        *((resource.RLIMIT_NOFILE, OPEN_FILES), (resource.RLIMIT_CORE, 0)),
     ):
         hard = resource.getrlimit(kind)[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
@@ -115,10 +108,6 @@ def confine(cpu_seconds: int, memory_bytes: int, supervising: bool = False) -> l
         linux.drop_capabilities()
     linux.hide()  # again, since a change of user undoes it, as it does the next call
     linux.die_with_parent()
-    layers = {
-        "limits": True,
-        "user": nobody,
-        "landlock": landlock,
-        "seccomp": linux.filter_calls(supervising),
-    }
+    layers = {"limits": True, "user": nobody, "landlock": landlock}
+    layers["seccomp"] = linux.filter_calls(supervising)
     return [name for name, holds in layers.items() if holds]

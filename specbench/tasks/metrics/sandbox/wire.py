@@ -96,11 +96,7 @@ class Gone(BaseException):
 
 
 def send(pipe: int, message: bytes, deadline: float | None = None) -> None:
-    """Write a message of at most ``MAX_BYTES`` to a file descriptor.
-
-    Raises:
-        Gone: The other side does not read until the deadline, a time of ``time.monotonic``.
-    """
+    """Write a message of at most ``MAX_BYTES``; ``Gone`` if nobody reads it until the deadline."""
     unsent = memoryview(len(message).to_bytes(_SIZE, "big") + message)
     while unsent:
         _wait(pipe, select.POLLOUT, deadline)
@@ -111,11 +107,7 @@ def send(pipe: int, message: bytes, deadline: float | None = None) -> None:
 
 
 def receive(pipe: int, deadline: float | None = None) -> bytes:
-    """Read a message from a file descriptor.
-
-    Raises:
-        Gone: No message arrives before the deadline, or it is too long.
-    """
+    """Read a message; ``Gone`` if none arrives before the deadline, of ``time.monotonic``."""
     size = int.from_bytes(_exactly(pipe, _SIZE, deadline), "big")
     if size > MAX_BYTES:
         raise Gone("a message that is too long")
@@ -153,9 +145,6 @@ def encode(
     """Return a value as bytes; objects are sent as the numbers from ``number_of``.
 
     ``shared`` lists mutable containers that the other side has; the value's containers are added.
-
-    Raises:
-        ValueError: Nested too deeply, or too long.
     """
     shared = [] if shared is None else shared
     numbers = {id(container): index for index, container in enumerate(shared)}
@@ -196,11 +185,7 @@ def encode(
 def decode(
     message: bytes, object_of: Callable[[int], object] = no_object, shared: list[Any] | None = None
 ) -> Any:
-    """Return the encoded value; the message may be forged.
-
-    Raises:
-        Gone: The bytes do not encode a value.
-    """
+    """Return the encoded value; the message may be forged, which raises ``Gone``."""
     shared = [] if shared is None else shared
     position = 0
 
@@ -250,11 +235,7 @@ def contents(container: Any) -> tuple[object, ...]:
 
 
 def refill(container: Any, items: tuple[object, ...]) -> None:
-    """Replace the ``contents`` of a mutable container.
-
-    Raises:
-        Exception: The items cannot be its contents.
-    """
+    """Replace the ``contents`` of a mutable container."""
     if type(items) is not tuple:
         raise TypeError("no contents")
     container.clear()

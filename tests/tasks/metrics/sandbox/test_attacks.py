@@ -162,13 +162,8 @@ def places(tmp_path, alone) -> Iterator[dict[str, object]]:
         server.listen()
         server.setblocking(False)
         port = server.getsockname()[1]
-        yield {
-            "secret": str(secret),
-            "stray": str(stray),
-            "port": port,
-            "word": alone,
-            "packages": sys.path,
-        }
+        files = {"secret": str(secret), "stray": str(stray)}
+        yield files | {"port": port, "word": alone, "packages": sys.path}
         with pytest.raises(BlockingIOError):
             server.accept()
     assert secret.read_text() == "secret" and os.access(secret, os.R_OK)

@@ -269,10 +269,8 @@ def test_wrong_programs_fail(program, test, passes):
 
 def test_names_that_tests_take_from_the_program():
     for tests, entry_point, names in [
-        ("assert f(x) == 1", "", "f x"),
-        ("assert abs(f(1) - 3) < 1e-6", "", "f"),
-        ("assert abs(f(1) - 3) < 1e-6", "abs", "abs f"),
-        ("x = f(1)\nassert x == 1", "", "f"),
+        *(("assert f(x) == 1", "", "f x"), ("assert abs(f(1) - 3) < 1e-6", "", "f")),
+        *(("assert abs(f(1) - 3) < 1e-6", "abs", "abs f"), ("x = f(1)\nassert x == 1", "", "f")),
         ("def check(candidate):\n    assert candidate(1) == one\ncheck(f)", "f", "f one"),
         ("def check(f):\n    assert f(1)\ncheck(f)", "f", "f"),
         ("import math as m\nassert m.isclose(f(1), 1)", "", "f"),
@@ -323,10 +321,8 @@ def test_missing_tests_are_an_error(tests, passes):
 @pytest.mark.parametrize(
     ("test", "fault"),
     [
-        ("assert f( == 1", "SyntaxError"),
-        ("return f()", "'return' outside function"),
-        ("x = " + "(" * 500, "SyntaxError|MemoryError"),
-        ("assert '\0'", "null bytes"),
+        *(("assert f( == 1", "SyntaxError"), ("return f()", "'return' outside function")),
+        *(("x = " + "(" * 500, "SyntaxError|MemoryError"), ("assert '\0'", "null bytes")),
         ("import missing_module\nassert f() == 1", "No module named 'missing_module'"),
         ("from math import missing", "cannot import name 'missing'"),
         ("def check(f):\n    import missing_module\ncheck(f)", "missing_module"),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 BOTH = "--against METHOD and --margin POINTS belong together: give both"
 ALONE = "--against compares with one method alone: omit --at and --times"
-WITHIN = "within"
+WITHIN, SAMPLED = "within", "same-distribution"
 MOST_NAMED = 5  # methods in a sentence
 
 
@@ -56,8 +56,10 @@ class GatedFormat(TableFormat):
     )
     require: str | None = option(
         None,
-        "End with exit code 1 unless every method is shown to be within --margin of --against.",
-        choices=(WITHIN,),
+        "End with exit code 1 unless every method is shown to be within --margin of --against; or "
+        "unless none is shown to sample otherwise, and greedy texts in one of five answers would "
+        "have been seen in 80 % of such runs.",
+        choices=(WITHIN, SAMPLED),
         shown="nothing",
         needs={"against": "{} needs --against METHOD and --margin POINTS: add both"},
     )
@@ -88,7 +90,10 @@ def hold(
         return
     lacking = [*_lacking(folders, results.decodes, rows, against)]
     failed: dict[str, list[str]] = {}
-    if options.require:
+    if options.require == SAMPLED:
+        unlike = () if judged is None else _unlike(judged)
+        failed[f"not shown to sample as {against}"] = [*lacking, *unlike]
+    elif options.require:
         points = f"{options.margin:g} point{'s' if options.margin != 1 else ''}"
         beyond = () if judged is None else _beyond(judged, results.samples)
         failed[f"not shown to be within {points} of {against}"] = [*lacking, *beyond]
@@ -157,6 +162,24 @@ def _beyond(judged: pd.DataFrame, samples: pd.DataFrame) -> Iterator[str]:
             reason += f": {difference} points"
             reason += f", about {float(f'{more:.2g}'):.0f} more prompts would decide" * (more > 0)
         yield _named(row, reason, judged)
+
+
+def _unlike(judged: pd.DataFrame) -> Iterator[str]:
+    """Yield the methods whose texts differ, and those of which that would not have been seen."""
+    from specbench.analysis.verdicts import sampling
+    from specbench.runs.frames import rows_of
+
+    for row in rows_of(judged[judged["against"].notna() & ~(judged["seeds"] > 1)]):
+        power = row["same_texts_power"]
+        if row["same_texts"] == sampling.DIFFER:
+            yield _named(row, f"{sampling.DIFFER}, p = {row['same_texts_p']:.2g}", judged)
+        elif not isinstance(row["same_texts"], str):
+            yield _named(row, "nothing is sampled at T = 0", judged)
+        elif row["same_texts"] == sampling.UNKNOWN:
+            yield _named(row, "too few texts of a prompt: --repeats 8", judged)
+        elif power < sampling.ENOUGH:
+            seen = f"greedy texts in one of five answers would be seen in {percent(power, '.0f')}"
+            yield _named(row, f"{seen}: raise -n or --repeats", judged)
 
 
 def _rejected(results: Results, floor: float, plain: Collection[str] | None) -> Iterator[str]:

@@ -255,7 +255,8 @@ def compare(options: CompareOptions, rows: Rows, runs: Runs = None) -> None:
                 printed = comparison_tables(rows_shown)
             settings = results.measured_on if options.form == TEXT else []
             print_as(options.form, rows_shown, lambda: with_notes(printed, settings))
-            _print_sentences(judged, options)
+            if options.sentences:
+                _print_sentences(judged, options)
     gate.hold(options, results, folders, rows)
 
 
@@ -272,7 +273,10 @@ def _compare_against(
     folders: Sequence[Path], results: Results, rows: Rows, options: CompareOptions
 ) -> None:
     """Print the verdict on each method against one, then a table per task."""
+    import pandas as pd
+
     from specbench.analysis.tables.verdict_tables import margin_tables
+    from specbench.analysis.verdicts.sampling import UNKNOWN, sampling_verdicts
 
     arm, repeated = options.against or "", options.noise or []
     for name in {arm, *repeated} - {*results.servers} if repeated else ():
@@ -282,24 +286,21 @@ def _compare_against(
     except UsageError:
         gate.hold(options, results, folders, rows)  # a part that is missing may be the reason
         raise
-    from specbench.analysis.verdicts.sampling import UNKNOWN, sampling_verdicts
-
     settings = results.measured_on if options.form == TEXT else []
     print_as(options.form, judged, lambda: with_notes(margin_tables(judged), settings))
     if options.form not in (CSV, JSON):
-        print_verdicts(sampling_verdicts(judged), options.form)
+        sentences = [judged[judged["sentence"].notna()]] if options.sentences else []
+        _print_sentences(pd.concat([*sentences, sampling_verdicts(judged)]), options)
     note(*judged.loc[judged["same_texts"].eq(UNKNOWN), "same_texts_sentence"].unique())
-    _print_sentences(judged[judged["sentence"].notna()], options)
     gate.hold(options, results, folders, rows, judged)
 
 
 def _print_sentences(judged: pd.DataFrame, options: CompareOptions) -> None:
-    """Print the verdicts on each task's methods below the tables, if they are wanted."""
+    """Print sentences on each task's methods below the tables."""
     from specbench.analysis.verdicts.compare import by_task
 
-    if not options.sentences or options.form in (CSV, JSON):
-        return
-    print()
+    if len(judged):
+        print()
     for heading, sentences in by_task(judged).items():
         print(printable(f"% {heading}" if options.form == LATEX else heading))
         for sentence in map(printable, sentences):

@@ -43,17 +43,25 @@ WIDTH = 100  # of text; longer lines are hard to read
 
 @grouped
 def list_(
+    options: JsonOutput,
     listing: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="WHAT",
             help="methods, drafters, pairs, heads, tasks, metrics, figures or columns.",
             autocompletion=completer(lambda: LISTS),
+            show_default="how many of each",
         ),
-    ],
-    options: JsonOutput,
+    ] = None,
 ) -> None:
     """List methods, drafters, pairs, heads, tasks, metrics, figures or columns of tables."""
+    if listing is None:
+        counts = [{"list": name, "entries": len(rows())} for name, rows in LISTS.items()]
+        if options.as_json:
+            print_json(counts)
+        else:
+            print_table(_table(counts, "specbench list NAME prints one"))
+        return
     if listing not in LISTS:
         raise UsageError(unknown("list", listing, LISTS))
     if options.as_json:
@@ -72,7 +80,8 @@ def _picked(values: Iterable[object], *names: str) -> list[Row]:
 def _described(parameter: Parameter) -> str:
     """Describe a parameter: name, default, the rule it applies to, permitted values."""
     default = "" if parameter.default is None else f"= {parameter.default}"
-    rule = f"with {parameter.when[1]}" if parameter.when else ""
+    name, value = parameter.when or ("", "")
+    rule = f"without {name}" if value is None else f"with {value}" if parameter.when else ""
     return " ".join(filter(None, (parameter.name, default, rule, f"({parameter.permitted})")))
 
 
@@ -80,6 +89,16 @@ def _methods() -> list[Row]:
     methods = [*METHODS.values()]
     rows = _picked(methods, "name", "summary", "parameters", "source")
     return [row | {"parameters": [_described(p) for p in row["parameters"]]} for row in rows]
+
+
+def _drafters() -> list[Row]:
+    """Return the drafters, then the modules of pairs."""
+    rows = _picked(DRAFTERS.values(), "name", "summary", "source")
+    for pair in pairs().values():
+        for name in pair.drafters:
+            summary = f"Draws tokens from a module on the states of the target of {pair.name}."
+            rows.append({"name": name, "summary": summary, "source": f"--pair {pair.name}"})
+    return rows
 
 
 def _pairs() -> list[Row]:
@@ -104,7 +123,7 @@ def _summary(function: Callable[..., Any]) -> Row:
 
 LISTS: dict[str, Callable[[], list[Row]]] = {
     "methods": _methods,
-    "drafters": lambda: _picked(DRAFTERS.values(), "name", "summary", "source"),
+    "drafters": _drafters,
     "pairs": _pairs,
     "heads": listed_heads,
     "tasks": lambda: _picked(map(load_task, task_names()), *_OF_TASKS),

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, Self
 
 from pydantic import Field
 
-from specbench.errors import UsageError, listed, require, shown, unknown
+from specbench.errors import UsageError, meant, require, shown, unknown
 from specbench.pricing.shapes import Aliased, nearest, words_of
 from specbench.schema import Text, read_toml
 
@@ -141,8 +141,8 @@ def find_machine(name: str) -> Machine:
     machine = known_machine(name)
     if machine is None:
         raise UsageError(
-            f"no figures of a machine `{shown(name)}`: choose one of {listed(machines())}, or give "
-            "a FILE.toml with its bandwidth and flops"
+            f"no figures of a machine `{shown(name)}`: give a FILE.toml with its bandwidth and "
+            f"flops, or a known one; {meant(name, machines())}"
         )
     key = next(key for key, one in machines().items() if one == machine)
     typed = _GENERAL.sub(" ", _NO_CHIP.sub(" ", _COUNT.sub(" ", name.lower())))

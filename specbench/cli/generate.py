@@ -61,7 +61,10 @@ def grouped(function: Callable[..., None]) -> Callable[..., None]:
         except SystemExit as error:  # no command ends so; its code could hide what is missing
             raise RunError(f"a library or a file of yours called sys.exit({error})") from error
 
-    command.__name__, command.__doc__ = function.__name__, function.__doc__
+    paragraphs = inspect.cleandoc(function.__doc__ or "").split("\n\n")
+    # Typer would break the lines of a paragraph again where they end here.
+    command.__doc__ = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+    command.__name__ = function.__name__
     command.__annotations__ = {p.name: p.annotation for p in parameters}
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return command

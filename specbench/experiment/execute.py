@@ -96,8 +96,8 @@ class _Execution:
     def proceed(self) -> None:
         """Wait briefly for results, record them, and give work to idle workers."""
         references = self._pool.wait(self._requests)
-        if not references:
-            self._check_stop()
+        if not references and self._stop():
+            raise KeyboardInterrupt
         for reference in references:
             number, row = self._requests.pop(reference)
             try:
@@ -110,7 +110,8 @@ class _Execution:
                 continue
             for index, record in answer:
                 self._display(*map(vars, self._store.record(self._plan.step(index), record)))
-                self._check_stop()
+                if self._stop():
+                    raise KeyboardInterrupt
             row.popleft()
             self._give(number, row)
         for number in sorted(self._idle):
@@ -159,10 +160,6 @@ class _Execution:
                 request = self._pool.ask(min(self._idle), "leads", [*forks], retry=False)
                 leads, tolerance = self._pool.answer(request)
         return [cell.describe(leads, tolerance) for cell in cells]
-
-    def _check_stop(self) -> None:
-        if self._stop():
-            raise KeyboardInterrupt
 
     def _ready(self, number: int, facts: Mapping[str, Any]) -> None:
         """Register a worker; refuse one with other models or another engine than the first."""

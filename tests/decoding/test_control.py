@@ -52,8 +52,7 @@ def test_the_rule_by_hand():
         state = control.after(state, torch.tensor([0]), q, q, drafted)
         active.append(bool(state.active))
     # .81 / .2 > 1.9 / 1.2;  .576 / .2 > 2.62 / 1.4;  .18 / .2 < 2.98 / 1.6
-    assert active == [True, True, False]
-    assert state.proposed.tolist() == [3]
+    assert active == [True, True, False] and state.proposed.tolist() == [3]
 
 
 def test_every_round_length_is_warmed_up():

@@ -173,5 +173,4 @@ def test_a_line_comes_while_nothing_is_finished(monkeypatch, capsys):
     monkeypatch.setattr("specbench.experiment.progress.Event", Waiting)
     with LINES.printed(lambda: "loading"):
         pass
-    assert pauses == [30, 60, 60]
-    assert capsys.readouterr().err == "progress: loading\n" * 2
+    assert pauses == [30, 60, 60] and capsys.readouterr().err == "progress: loading\n" * 2

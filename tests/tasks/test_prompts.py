@@ -57,8 +57,7 @@ def test_every_format_gives_the_same_prompts(suffix, tmp_path):
         assert [e.reference for e in examples] == references
         task = prompts_task(path)
         assert (task.name, task.metric, task.stop) == ("mine", None, ())
-        assert task.max_new_tokens == MAX_NEW_TOKENS
-        assert task.generator is None
+        assert task.max_new_tokens == MAX_NEW_TOKENS and task.generator is None
 
 
 def test_examples_are_named_by_the_line_they_start_on(tmp_path):
@@ -74,8 +73,7 @@ def test_limit_and_seed(tmp_path):
     with pytest.raises(UsageError, match="has no training split"):
         task.examples("train", 99)
     shuffled = task.examples("test", None, seed=3)
-    assert shuffled != every
-    assert sorted(shuffled, key=every.index) == every
+    assert shuffled != every and sorted(shuffled, key=every.index) == every
     assert task.examples("test", 7, seed=3) == shuffled[:7]
 
 
@@ -113,8 +111,7 @@ def test_an_empty_or_missing_reference_is_none(name, content, tmp_path):
 def test_prompt_files_that_cannot_be_read_are_located(name, content, message, tmp_path):
     with pytest.raises(UsageError) as caught:
         read(tmp_path / name, content)
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
     (tmp_path / "folder.txt").mkdir()
     for missing in ("none.txt", "folder.txt"):
         with pytest.raises(UsageError, match=f"cannot read the prompt file .*{missing}: "):

@@ -99,8 +99,7 @@ def test_a_killed_training_resumes_as_if_uninterrupted(train, unbroken, tmp_path
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
         patch.setattr(files.os, "replace", replaced)
         train(tmp_path)
-    assert not is_head(tmp_path)
-    assert check_folder(tmp_path, resume=True)
+    assert not is_head(tmp_path) and check_folder(tmp_path, resume=True)
     seen: list[TrainingStep] = []
     train(tmp_path, seen.append, resume=True)
     assert contents(tmp_path) == contents(unbroken)

@@ -153,8 +153,7 @@ def test_files_processes_and_network_are_refused(tmp_path):
     ]
     attempt = "try:\n    {}\nexcept PermissionError:\n    refused.append({!r})\n"
     program = "refused = []\n" + "".join(attempt.format(deed, deed) for deed in deeds)
-    assert passes(program, (f"assert refused == {deeds!r}",))
-    assert file.read_text() == "kept"
+    assert passes(program, (f"assert refused == {deeds!r}",)) and file.read_text() == "kept"
 
 
 def test_equal_programs_run_once(processes):

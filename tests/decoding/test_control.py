@@ -25,7 +25,6 @@ from .test_rows import REQUESTS, side_by_side
 
 
 def adaptive(cost: float) -> Online:
-    """Return the control of ``sd-adaptive``."""
     return Online(get_policy(f"adaptive:{cost}"))
 
 

@@ -155,7 +155,6 @@ def test_a_folder_does_not_hide_a_drafter(tmp_path, monkeypatch):
 
 @cache
 def greedy_texts() -> list[list[int]]:
-    """Those of the target alone."""
     return [t.token_ids for t in run_all(tiny_pair("llama"), None, REQUESTS, sampling=GREEDY)]
 
 

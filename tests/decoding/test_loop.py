@@ -148,7 +148,6 @@ def read(monkeypatch) -> Iterator[list[int]]:
 
 
 def texts(pair: LoadedPair, rule: Rule | None, requests: list[Request]) -> list[object]:
-    """Return all of some generations but their times."""
     generations = run_all(pair, rule, requests, batch_size=len(requests), max_new_tokens=12)
     return [(g.token_ids, g.rounds, g.stopped_by) for g in generations]
 

@@ -32,7 +32,6 @@ CPU = Loading(device="cpu", dtype="float32")
 
 @pytest.fixture(scope="module")
 def files(mini_files) -> PairSpec:
-    """The bundled pair as float32 GGUF files."""
     target, draft = (str(mini_files / f"{role}-f32.gguf") for role in ("target", "draft"))
     return PairSpec("files", target, draft)
 

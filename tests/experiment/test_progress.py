@@ -63,8 +63,6 @@ def test_no_progress_without_a_terminal_or_on_request(terminal, shown):
 
 
 class Clock:
-    """A clock that a test sets forward."""
-
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1e6
         for module in ("specbench.experiment.progress", "rich.console"):

@@ -16,7 +16,6 @@ from .files import QUIZ, WRITERS, pack, quiz_folder, quiz_row, quiz_rows, write_
 
 @pytest.fixture
 def quiz(tmp_path) -> Callable[..., Task]:
-    """Load the quiz with local files."""
     path = quiz_folder(tmp_path)
     return lambda **asked: load_task(path, DataOptions(folder=tmp_path / "data", **asked))
 

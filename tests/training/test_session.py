@@ -40,8 +40,6 @@ class Killed(BaseException):
 
 @pytest.fixture(scope="module")
 def train(mini) -> Iterator[Train]:
-    """Train into a folder, without measurements on held-out prompts."""
-
     def into(folder: Path, report: Any = lambda _: None, **changes: Any) -> dict[str, Any]:
         asked = {"pair": mini, "task": TASK, "recipe": RECIPE, "folder": folder, **changes}
         return carry_out(prepare(**asked), folder, report)

@@ -83,7 +83,6 @@ def fresh_cache() -> Iterator[None]:
 
 @pytest.fixture
 def processes(monkeypatch) -> list["subprocess.Popen[bytes]"]:
-    """Collect the processes that are started."""
     started = []
     popen = subprocess.Popen
 

@@ -39,9 +39,9 @@ def check_counts(records: Sequence[SampleRecord]) -> Finding:
     def compare(record: SampleRecord) -> str:
         try:
             recorded = record.model_dump(exclude_unset=True)
-            facts: dict[str, Any] = {f.name: getattr(record, f.name) for f in fields(Generation)}
-            facts |= {"output_tokens": _tokens(record), "rounds": recorded_rounds(record.per_round)}
-            counts = columns_of(Generation(**facts), drafts=record.draft_length > 0)
+            text: dict[str, Any] = {f.name: getattr(record, f.name) for f in fields(Generation)}
+            text |= {"output_tokens": _tokens(record), "rounds": recorded_rounds(record.per_round)}
+            counts = columns_of(Generation(**text), drafts=record.draft_length > 0)
             return difference(recorded, counts, STORED) or _impossible(record)
         except (ArithmeticError, KeyError, TypeError, ValueError):
             return "its rounds or counts are not whole"

@@ -152,9 +152,9 @@ class Verification:
         if wrong and path.exists():
             yield finding_of(f"{ENVIRONMENT} can be read", self.run.folder.name, [f"it {wrong}"])
         elif any(record.method not in self.run.servers for record in self.records):
-            facts = {**environment.models, "engine": environment.engine}
+            models = {**environment.models, "engine": environment.engine}
             names = ("target", "dtype", "device", "engine")
-            if lacking := [name for name in names if not facts.get(name)]:
+            if lacking := [name for name in names if not models.get(name)]:
                 lacking_facts = f"{', '.join(lacking)} of {ENVIRONMENT}"
                 self.unchecked.append(f"{lacking_facts}, which {wrong or 'lacks them'}")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -107,7 +107,7 @@ def check(
     server = settings.located()
     variants = method_variants([AUTOREGRESSIVE], {}) if server else methods.variants()
     systems = Systems(variants, [settings.draft_length], drafters, methods.optional)
-    sizes = {"batch_size": settings.batch_size, "max_new_tokens": MAX_NEW_TOKENS}
+    sizes: dict[str, Any] = {"batch_size": settings.batch_size, "max_new_tokens": MAX_NEW_TOKENS}
     plan = build_plan(
         *(spec, data.tasks(), systems, Settings(seed=run.seed, engine=run.engine, **sizes)),
         loading=models.loading(),

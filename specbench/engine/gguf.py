@@ -66,8 +66,8 @@ def once_per_file(read: Callable[[Path], T]) -> Callable[[Path], T]:
     @wraps(read)
     def read_once(path: Path) -> T:
         require_model(str(path))
-        facts = path.stat()
-        return read_version(path, facts.st_size, facts.st_mtime_ns)
+        status = path.stat()
+        return read_version(path, status.st_size, status.st_mtime_ns)
 
     return read_once
 

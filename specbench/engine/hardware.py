@@ -50,9 +50,12 @@ def available_memory(device: torch.device, spread: bool = False) -> int | None:
             lines = MEMINFO.read_text().splitlines()
             free += [int(line.split()[1]) * 1024 for line in lines if line.startswith(AVAILABLE)]
         return min((size for size in free if size is not None), default=None)
-    if spread:
-        return sum(map(_gpu_memory, range(torch.cuda.device_count())))
-    return _gpu_memory(device)
+    cuda = torch.cuda
+    # Memory that is reserved but unused by this process is free to it.
+    return sum(
+        cuda.mem_get_info(gpu)[0] + cuda.memory_reserved(gpu) - cuda.memory_allocated(gpu)
+        for gpu in (range(cuda.device_count()) if spread else [device])
+    )
 
 
 def free_memory() -> None:
@@ -60,9 +63,3 @@ def free_memory() -> None:
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-
-
-def _gpu_memory(device: torch.device | int) -> int:
-    """Free bytes of a GPU, including those reserved but unused by this process."""
-    idle = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return torch.cuda.mem_get_info(device)[0] + idle

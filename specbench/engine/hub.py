@@ -80,18 +80,18 @@ def download_bytes(spec: PairSpec, loading: Loading) -> int:
 
 def origin(spec: PairSpec, role: str, loading: Loading) -> dict[str, str | None]:
     """Return the commit of a model loaded from the hub, and the SHA-256 of a GGUF file there."""
-    facts: dict[str, str | None] = {f"{role}_commit": None}
+    versions: dict[str, str | None] = {f"{role}_commit": None}
     if loading.dummy or (on_hub := _on_hub(spec.models[role])) is None:
-        return facts
+        return versions
     repository, file = on_hub
     revision = _revision(spec, role)
     path = try_to_load_from_cache(repository, file or "config.json", revision=revision)
     if isinstance(path, str):
         # .../snapshots/<commit>/<file>; a large file is a link to .../blobs/<digest>
-        facts[f"{role}_commit"] = path.partition("snapshots/")[2].partition("/")[0]
+        versions[f"{role}_commit"] = path.partition("snapshots/")[2].partition("/")[0]
         if file is not None:
-            facts[f"{role}_sha256"] = Path(path).resolve().name
-    return facts
+            versions[f"{role}_sha256"] = Path(path).resolve().name
+    return versions
 
 
 def _on_hub(model: str) -> tuple[str, str | None] | None:

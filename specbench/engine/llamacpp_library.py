@@ -143,7 +143,7 @@ def library() -> Any:
 _messages: list[str] = []
 
 
-@_Log  # the library keeps a pointer to it
+@_Log  # type: ignore[untyped-decorator]  # the library keeps a pointer to it
 def _note(level: int, text: bytes, _: object) -> None:
     """Keep the library's errors instead of printing its messages."""
     if level == ERROR:

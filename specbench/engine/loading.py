@@ -120,8 +120,9 @@ def load_pair(spec: PairSpec, loading: Loading | None = None) -> LoadedPair:
         set_threads(loading, target.hidden_size)
         keep_freed_memory()
     free = available_memory(torch_device)
-    for runner in runners if free is not None else ():
-        runner.prompt_bytes = min(MOST_PROMPT_BYTES, free // PROMPTS_SHARE)
+    if free is not None:
+        for runner in runners:
+            runner.prompt_bytes = min(MOST_PROMPT_BYTES, free // PROMPTS_SHARE)
     facts |= {
         "load_format": loading.load_format,
         "quantization": loading.quantization,

@@ -6,7 +6,8 @@ slots shows as a difference.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -49,14 +50,11 @@ def states_after(target: Runner, tokens: Tensor, layers: Sequence[int]) -> Tenso
     """Return the states ``[B, T, layers * hidden]`` after layers in the model's own pass."""
     states: dict[int, Tensor] = {}
 
-    def keep(layer: int) -> Callable[..., None]:
-        def hook(module: nn.Module, inputs: Any, output: Any) -> None:
-            states[layer] = output[0] if isinstance(output, tuple) else output
-
-        return hook
+    def keep(layer: int, module: nn.Module, inputs: Any, output: Any) -> None:
+        states[layer] = output[0] if isinstance(output, tuple) else output
 
     modules = [target.base.embed_tokens, *target.base.layers]
-    handles = [modules[layer].register_forward_hook(keep(layer)) for layer in layers]
+    handles = [modules[layer].register_forward_hook(partial(keep, layer)) for layer in layers]
     target.base(tokens, use_cache=False)
     for handle in handles:
         handle.remove()

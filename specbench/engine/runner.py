@@ -65,8 +65,9 @@ class Runner:
         self.context = context_length(self.config)
         self.output = model.get_output_embeddings()
         self.softcap: float | None = getattr(self.config, "final_logit_softcapping", None)
+        self.window: int | None = getattr(self.config, "sliding_window", None) or None
         # Without a list of layer types (Mistral, Phi), the window applies to all layers.
-        kind = "sliding_attention" if self._window() else "full_attention"
+        kind = "sliding_attention" if self.window else "full_attention"
         layers = self.config.num_hidden_layers
         self.kinds = getattr(self.config, "layer_types", None) or [kind] * layers
         self.groups = attention.group_heads(model)
@@ -283,7 +284,7 @@ class Runner:
             # Beyond it are only drafts that get discarded, and some tables depend on the length.
             index = index.clamp_max(self.context - 1)
         tables = {kind: self.angles(index, kind, self.dtype) for kind in set(self.kinds)}
-        windows = {"full_attention": None, "sliding_attention": self._window()}
+        windows = {"full_attention": None, "sliding_attention": self.window}
         return tables, {kind: windows[kind] for kind in set(self.kinds)}
 
     def angles(self, index: Tensor, kind: str, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -293,9 +294,6 @@ class Runner:
         per_kind = "layer_type" in inspect.signature(rotary.forward).parameters
         cos, sin = rotary(like, index[None], *([kind] if per_kind else []))
         return cos[0].to(self.device), sin[0].to(self.device)
-
-    def _window(self) -> int | None:
-        return getattr(self.config, "sliding_window", None) or None
 
 
 @torch.no_grad()

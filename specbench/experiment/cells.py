@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from specbench.decoding.drafters.registry import MODEL, DrafterSpec, recorded_drafter
-from specbench.decoding.heads.registry import HeadFile, facts, find_head
+from specbench.decoding.heads.registry import HeadFile, find_head, training_of
 from specbench.engine.pairs import PairSpec
 from specbench.errors import UsageError, require, unknown
 from specbench.files import shown_path
@@ -54,7 +54,7 @@ class Cell:
     def describe(self) -> dict[str, Any]:
         """Return the cell in plain values, for ``config.json``."""
         values = self.values_with(
-            lambda head: {"name": head.name, "path": shown_path(head.path), **facts(head)}
+            lambda head: {"name": head.name, "path": shown_path(head.path), **training_of(head)}
         )
         names = ("session", "timing", "server", "engine")
         further = {name: getattr(self, name) for name in names}

@@ -96,8 +96,8 @@ class _Execution:
     def proceed(self) -> None:
         """Wait briefly for results, record them, and give work to idle workers."""
         references = self._pool.wait(self._requests)
-        if not references:
-            self._check_stop()
+        if not references and self._stop():
+            raise KeyboardInterrupt
         for reference in references:
             number, row = self._requests.pop(reference)
             try:
@@ -110,7 +110,8 @@ class _Execution:
                 continue
             for index, record in answer:
                 self._display(*map(vars, self._store.record(self._plan.step(index), record)))
-                self._check_stop()
+                if self._stop():
+                    raise KeyboardInterrupt
             row.popleft()
             self._give(number, row)
         for number in sorted(self._idle):
@@ -129,18 +130,18 @@ class _Execution:
         self._display(*map(vars, self._store.sync()))
         requests = {number: self._pool.ask(number, "end", retry=False) for number in self._idle}
         greedy = self._greedy_texts()
-        facts: dict[int, Mapping[str, Any]] = {}
+        endings: dict[int, Mapping[str, Any]] = {}
         for number, reference in requests.items():
             with suppress(WorkerLostError):
-                facts[number] = self._pool.answer(reference)
+                endings[number] = self._pool.answer(reference)
             self._show(number, "done")
         self._write_environment(
             warm_ups=[
                 ({"worker": number} if self._pool.separate else {}) | warm_up
-                for number, closing in facts.items()
+                for number, closing in endings.items()
                 for warm_up in closing["warm_ups"]
             ],
-            engine=", ".join(sorted({closing["engine"] for closing in facts.values()})),
+            engine=", ".join(sorted({closing["engine"] for closing in endings.values()})),
             **({"greedy_texts": greedy} if greedy else {}),
         )
 
@@ -160,25 +161,21 @@ class _Execution:
                 leads, tolerance = self._pool.answer(request)
         return [cell.describe(leads, tolerance) for cell in cells]
 
-    def _check_stop(self) -> None:
-        if self._stop():
-            raise KeyboardInterrupt
-
-    def _ready(self, number: int, facts: Mapping[str, Any]) -> None:
+    def _ready(self, number: int, opening: Mapping[str, Any]) -> None:
         """Register a worker; refuse one with other models or another engine than the first."""
-        self._first = self._first or facts
+        self._first = self._first or opening
         for name in ("models", "engine"):
-            if facts[name] != self._first[name]:
-                apart = differences_of(facts[name], self._first[name], set())
+            if opening[name] != self._first[name]:
+                apart = differences_of(opening[name], self._first[name], set())
                 values = ", ".join(f"{d.name} {d.first}, not {d.second}".strip() for d in apart)
                 raise RunError(
-                    f"worker {number} ({facts['device']}) differs in its {name} from the first: "
+                    f"worker {number} ({opening['device']}) differs in its {name} from the first: "
                     f"{values}; use the same models and versions on all machines"
                 )
         if self._pending is None:
             self._pending = self._pending_rows()
-        self._devices[number] = facts["device"]
-        self._show(number, "decoding", facts["device"])
+        self._devices[number] = opening["device"]
+        self._show(number, "decoding", opening["device"])
         self._write_environment()
         self._idle.add(number)
 

@@ -41,7 +41,7 @@ def sample_keys(plan: Plan, models: Mapping[str, Any], engine: str) -> Key:
 
     def key(step: Step) -> str:
         task = step.plan.task
-        facts = {
+        identity = {
             **shared,
             "task": [task.name, task.version, list(task.metrics), list(task.stop)],
             "prompt_format": task.prompt_format,
@@ -55,15 +55,15 @@ def sample_keys(plan: Plan, models: Mapping[str, Any], engine: str) -> Key:
             **({} if step.cell.drafter == MODEL else {"drafter": str(step.cell.drafter)}),
         }
         if files := step.cell.drafter.kind.files(plan.pair.drafters):
-            facts["drafter"] = [str(step.cell.drafter), *map(_content, files)]
-        facts |= {"turn": step.turn} if step.turn else {}
+            identity["drafter"] = [str(step.cell.drafter), *map(_content, files)]
+        identity |= {"turn": step.turn} if step.turn else {}
         if body := bodies.get(step.cell.method):
-            facts["body"] = body
+            identity["body"] = body
         if step.cell.timing:
-            facts["timing"] = [step.cell.timing, step.cell.session]
+            identity["timing"] = [step.cell.timing, step.cell.session]
         if sources := plan.sources_of(step):
-            facts["sources"] = sources
-        return _digest(json.dumps(facts, sort_keys=True, ensure_ascii=False).encode())
+            identity["sources"] = sources
+        return _digest(json.dumps(identity, sort_keys=True, ensure_ascii=False).encode())
 
     return key
 

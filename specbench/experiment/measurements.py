@@ -19,7 +19,7 @@ from specbench.runs.columns import BLEU_TERMS
 from specbench.runs.model import OK, UNSCORED, RecordedRounds, SampleRecord
 from specbench.tasks.example import Example
 from specbench.tasks.metrics import BLEU, get_metric, score
-from specbench.tasks.thoughts import answer_in, begins_thoughts, doubtful_mark, end_of, is_begun
+from specbench.tasks.thoughts import answer_in, begins_thoughts, doubtful_mark, end_of, family_of
 
 _TAKEN = (
     *("prompt_tokens", "output_tokens", "prefill_seconds", "decode_seconds", "draft_seconds"),
@@ -128,7 +128,7 @@ def thought_tokens(tokenizer: Any, prompt: Sequence[int], generation: Generation
     if (end := end_of(text)) is not None:
         sizes = range(len(tokens) + 1)
         return bisect_left(sizes, end, key=lambda k: len(tokenizer.decode(tokens[:k])))
-    begun = is_begun(text) or begins_thoughts(tokenizer, prompt)
+    begun = family_of(text) is not None or begins_thoughts(tokenizer, prompt)
     return generation.output_tokens if begun else None
 
 

@@ -280,8 +280,8 @@ def _in_sessions(
     """
 
     def name(cell: Mapping[str, Any]) -> str:
-        facts = {key: value for key, value in cell.items() if key != "session"}
-        return json.dumps(facts, sort_keys=True)
+        identity = {key: value for key, value in cell.items() if key != "session"}
+        return json.dumps(identity, sort_keys=True)
 
     sessions: dict[str, int] = {}
     for cell in recorded:  # its own session comes before those in which it was timed again

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from specbench.decoding.drafters.registry import MODEL, DrafterSpec
 from specbench.decoding.heads.kinds import LINEAR
-from specbench.decoding.heads.registry import describe_heads, facts, find_head
+from specbench.decoding.heads.registry import describe_heads, find_head, training_of
 from specbench.engine.pairs import Loading, PairSpec
 from specbench.errors import UsageError, require
 from specbench.experiment.cells import Variant, cells_of, server_cells, with_head
@@ -76,7 +76,7 @@ def build_plan(
             cell
             for cell in cells
             for head in cell.heads
-            if cell.drafter.kind.has_weights and facts(head).get("kind") == LINEAR
+            if cell.drafter.kind.has_weights and training_of(head).get("kind") == LINEAR
         ]
         for method, drafter in {(cell.method, cell.drafter): None for cell in misfits}:
             reason = f"{method}: its linear head cannot read the states that {drafter} drafts from"

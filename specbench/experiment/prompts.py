@@ -37,8 +37,8 @@ class EncodedPrompts:
     def formats(self) -> dict[str, str]:
         """How the prompts of each task are sent; without a template they are plain text."""
         is_plain = self._pair.tokenizer.chat_template is None
-        chosen = {t.task.name: self._format(t) for t in self._plan.tasks}
-        return {name: PLAIN if is_plain else form for name, form in chosen.items()}
+        form = PLAIN if is_plain else self._plan.settings.prompt_format
+        return {t.task.name: form or t.task.prompt_format for t in self._plan.tasks}
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:
@@ -87,9 +87,6 @@ class EncodedPrompts:
         firsts = {name: next(iter(encoded.values())) for name, encoded in self._encoded.items()}
         return {n: e.ids if isinstance(e, Encoded) else None for n, e in firsts.items()}
 
-    def _format(self, task: TaskPlan) -> str:
-        return self._plan.settings.prompt_format or task.task.prompt_format
-
     def _encode(
         self, task: TaskPlan, example: Example, answers: Sequence[str] = ()
     ) -> Encoded | SpecbenchError:
@@ -107,7 +104,7 @@ class EncodedPrompts:
                 encoded = encode_prompt(
                     pair.tokenizer,
                     example,
-                    self._format(task),
+                    settings.prompt_format or task.task.prompt_format,
                     limit,
                     answers=answers,
                     thinking=pair.thinking,

@@ -172,7 +172,7 @@ class SampleRunner:
     def opening_facts(self) -> dict[str, Any]:
         """Return the content of ``environment.json`` at the start of a run."""
         modules = [r.model for r in self._pair.runners] if self._pair.library.has_runners else []
-        facts = {
+        opening = {
             **describe_environment(),
             "engine": self.engine,
             "compared_with_eager": self._comparison and asdict(self._comparison),
@@ -186,21 +186,21 @@ class SampleRunner:
         }
         recommended = load_recommended(self._plan.pair, self._plan.loading, local_files_only=True)
         if recommended:
-            facts["recommended_sampling"] = recommended
+            opening["recommended_sampling"] = recommended
         if sentence := unlike_recommended(recommended, self._plan.settings):
             log.warning(sentence)
         if foreign := other_processes():
             log.warning(
                 "other processes use the GPUs (%d): measured times will be unreliable", len(foreign)
             )
-            facts["other_gpu_processes"] = foreign
-        if self._pair.target.device.type == "cpu" and facts["busy_share"] > BUSY:
+            opening["other_gpu_processes"] = foreign
+        if self._pair.target.device.type == "cpu" and opening["busy_share"] > BUSY:
             log.warning(
                 "other processes use %.0f %% of the processor: measured times will be unreliable; "
                 "stop them, or leave them cores with --threads",
-                100 * facts["busy_share"],
+                100 * opening["busy_share"],
             )
-        return facts
+        return opening
 
     def closing_facts(self) -> dict[str, Any]:
         """Return the facts about the environment that are known only after all samples."""

@@ -25,7 +25,7 @@ HELD_OUT_SHARE = 10  # one training row in ten is held out
 
 class _Split(NamedTuple):
     rows: Sequence[Row]
-    facts: dict[str, Any]  # recorded in `config.json`
+    origin: dict[str, Any]  # recorded in `config.json`
 
 
 class DataOptions(Options):
@@ -105,7 +105,7 @@ class Dataset:
             "config": self.definition.source.config,
             "revision": self.revision if self.options.folder is None else None,
             "shots": self.shots,
-            "splits": {name: split.facts for name, split in self._read.items()},
+            "splits": {name: split.origin for name, split in self._read.items()},
         }
 
     def _shots(self, seed: int) -> list[int]:
@@ -132,15 +132,15 @@ class Dataset:
         if split not in self._read:
             folder, task = self.options.folder, self.definition
             if folder is not None:
-                rows, facts = self._from(folder / task.name, split, "--data")
+                rows, origin = self._from(folder / task.name, split, "--data")
             elif task.source.dataset is None:
-                rows, facts = self._from(self.path.parent, split, f"`source` in {self.path}")
+                rows, origin = self._from(self.path.parent, split, f"`source` in {self.path}")
             else:
-                rows, facts = self._from_hub(split)
+                rows, origin = self._from_hub(split)
             require(
                 bool(rows), f"{self.definition.name} has no rows in {split}: choose another split"
             )
-            self._read[split] = _Split(rows, {**facts, "rows": len(rows)})
+            self._read[split] = _Split(rows, {**origin, "rows": len(rows)})
         return self._read[split].rows
 
     def _from(self, folder: Path, split: str, chosen: str) -> _Split:

@@ -203,32 +203,28 @@ class Definition(StrictModel):
 
     def make_example(self, row: Row, name: str) -> Example:
         """Return the example of a row; ``name`` is its id unless the task file has a template."""
-
-        def filled(template: str | None) -> str:
-            return fill(template or "", row)
-
-        prompt, part = filled(self.prompt.template), self.example
+        prompt, part = fill(self.prompt.template, row), self.example
         if not prompt.strip():
             raise UsageError(f"{row.location}: the prompt is empty; fill it in or remove the row")
         return Example(
-            id=filled(part.id) or name,
+            id=fill(part.id, row) or name,
             prompt=prompt,
-            reference=filled(part.reference) if part.reference else None,
+            reference=fill(part.reference, row) if part.reference else None,
             tests=tuple(test for entry in part.tests for test in _expand(entry, row) if test),
-            passage=filled(part.passage),
-            code_prefix=filled(part.code_prefix),
-            entry_point=filled(part.entry_point),
-            category=filled(part.category),
+            passage=fill(part.passage, row),
+            code_prefix=fill(part.code_prefix, row),
+            entry_point=fill(part.entry_point, row),
+            category=fill(part.category, row),
         )
 
 
-def fill(template: str, row: Row) -> str:
+def fill(template: str | None, row: Row) -> str:
     """Fill in a row's values; raises ``UsageError`` if one is missing or not a text."""
 
     def value(place: re.Match[str]) -> str:
         return f"{{{place[1]}}}" if place[1] else "\n".join(_texts(place[2], row))
 
-    return _PLACE.sub(value, template)
+    return _PLACE.sub(value, template or "")
 
 
 def _expand(template: str, row: Row) -> list[str]:

@@ -143,7 +143,7 @@ class PromptList:
     """Test examples in the order of their file, and the file's entry in ``config.json``."""
 
     rows: tuple[Example, ...] = field(repr=False)
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    origin: Mapping[str, Any] = field(default_factory=dict)
     generator: ClassVar[None] = None
 
     def examples(self, split: str, limit: int | None, seed: int) -> list[Example]:
@@ -156,7 +156,7 @@ class PromptList:
 
     def provenance(self) -> dict[str, Any]:
         """Return the file's path, digest and number of rows."""
-        return dict(self.facts)
+        return dict(self.origin)
 
 
 def prompts_task(path: Path, *, cut: bool = False) -> Task:
@@ -195,7 +195,7 @@ def prompts_task(path: Path, *, cut: bool = False) -> Task:
             raise UsageError(f"{row.location}: {message}")
         seen.add(example.id)
     rows = [replace(e, passage=e.prompt) if cut and not e.passage else e for e in rows]
-    facts = {"file": str(path), "sha256": file.sha256, "rows": len(file.rows)}
+    origin = {"file": str(path), "sha256": file.sha256, "rows": len(file.rows)}
     return Task(
         name=plain.stem,
         version=file.sha256[:12],
@@ -203,7 +203,7 @@ def prompts_task(path: Path, *, cut: bool = False) -> Task:
         metrics=(),
         stop=(),
         max_new_tokens=MAX_NEW_TOKENS,
-        source=PromptList(tuple(rows), facts),
+        source=PromptList(tuple(rows), origin),
         path=path,
     )
 

@@ -80,7 +80,7 @@ _UNKNOWN = re.compile(
 
 def end_of(text: str) -> int | None:
     """Return the position behind the thoughts at the start of a text, None without their end."""
-    if (begun := _begun(text)) is not None:
+    if (begun := family_of(text)) is not None:
         ends = [*_ENDS[begun].finditer(text)]
     else:
         ends = [*_ALONE.finditer(text)]
@@ -90,14 +90,9 @@ def end_of(text: str) -> int | None:
 def answer_in(text: str, begun: bool = False) -> str:
     """Return what follows the thoughts, perhaps ``begun`` in the prompt; empty without an end."""
     if (end := end_of(text)) is None:
-        return "" if begun or is_begun(text) else text
+        return "" if begun or family_of(text) is not None else text
     answer = _AROUND.fullmatch(text, end)
     return text[end:].lstrip() if answer is None else answer[1]
-
-
-def is_begun(text: str) -> bool:
-    """Return whether a text begins with a mark of thoughts."""
-    return _begun(text) is not None
 
 
 def begins_thoughts(tokenizer: Any, prompt: Sequence[int]) -> bool:
@@ -107,7 +102,7 @@ def begins_thoughts(tokenizer: Any, prompt: Sequence[int]) -> bool:
 
 def doubtful_mark(text: str) -> tuple[str, bool] | None:
     """Return the mark at the start of a text without its end, and whether it is of ``FAMILIES``."""
-    begun = _begun(text)
+    begun = family_of(text)
     match = _UNKNOWN.match(text) if begun is None else _BEGINS[begun].match(text)
     return (match[1], begun is not None) if match and end_of(text) is None else None
 
@@ -117,6 +112,6 @@ def is_mark(token: str) -> bool:
     return any(re.escape(token) in marks.begin + marks.end for marks in FAMILIES)
 
 
-def _begun(text: str) -> int | None:
+def family_of(text: str) -> int | None:
     """Return the index of the family whose mark begins a text."""
     return next((n for n, begin in enumerate(_BEGINS) if begin.match(text)), None)

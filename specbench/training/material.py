@@ -6,6 +6,7 @@ Prompts that are too long are skipped and counted.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -112,10 +113,7 @@ def split_material(
 
 def read_materials(pair: LoadedPair, task: Task, recipe: HeadRecipe) -> Materials:
     """Encode all examples for the training of a head."""
-
-    def read(split: str, count: int, seed: int) -> Material:
-        return split_material(pair, task, split, count, seed, recipe.max_prompt_tokens)
-
+    read = partial(split_material, pair, task, limit=recipe.max_prompt_tokens)
     unseen = read("held-out", HELD_OUT + FINAL, 0)
     further = len(unseen.examples) - HELD_OUT
     return Materials(

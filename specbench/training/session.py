@@ -210,8 +210,8 @@ def _identity(training: Training) -> dict[str, dict[str, Any]]:
 def _data(task: Task) -> dict[str, Any]:
     """Identity of the examples, independent of file locations, and the prompt format."""
     identity = {"prompt_format": task.prompt_format, **task.provenance()}
-    for split, facts in identity.pop("splits", {}).items():
-        identity |= {f"{split}'s {name}": value for name, value in facts.items()}
+    for split, data in identity.pop("splits", {}).items():
+        identity |= {f"{split}'s {name}": value for name, value in data.items()}
     moving = ("file", "revision")  # digest and commit identify the content
     return {name: v for name, v in identity.items() if name.rpartition(" ")[2] not in moving}
 

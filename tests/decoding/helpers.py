@@ -64,7 +64,6 @@ def generate(pair: LoadedPair, prompt: list[int], limit: int) -> list[int]:
 
 
 def with_eos(pair: LoadedPair, *eos: int) -> LoadedPair:
-    """The same models with other end tokens."""
     return replace(pair, eos_ids=frozenset(eos))
 
 
@@ -98,7 +97,6 @@ def random_module(pair: LoadedPair, kind: str = "eagle3", **changes: Any) -> Dra
 
 
 def module_drafter(pair: LoadedPair, kind: str = "eagle3", **changes: Any) -> LoadedModule:
-    """The same, ready to draft."""
     runner: Any = pair.target
     return LoadedModule(random_module(pair, kind, **changes), runner)
 

@@ -80,7 +80,6 @@ def meta_pair(name: str) -> LoadedPair:
 def step(
     pair: LoadedPair, rule: Rule | None, rows: int, sampling: Sampling, drafter: Drafter
 ) -> None:
-    """Run a round on the meta device."""
     for model in pair.runners:
         model.reserve(rows, CAPACITY)
     with META:  # as a graph reads it: attending to the whole cache

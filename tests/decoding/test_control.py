@@ -25,7 +25,6 @@ from .test_rows import REQUESTS, side_by_side
 
 
 def adaptive(cost: float) -> Online:
-    """Return the control of ``sd-adaptive``."""
     return Online(get_policy(f"adaptive:{cost}"))
 
 
@@ -52,8 +51,7 @@ def test_the_rule_by_hand():
         state = control.after(state, torch.tensor([0]), q, q, drafted)
         active.append(bool(state.active))
     # .81 / .2 > 1.9 / 1.2;  .576 / .2 > 2.62 / 1.4;  .18 / .2 < 2.98 / 1.6
-    assert active == [True, True, False]
-    assert state.proposed.tolist() == [3]
+    assert active == [True, True, False] and state.proposed.tolist() == [3]
 
 
 def test_every_round_length_is_warmed_up():

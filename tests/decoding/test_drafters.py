@@ -121,10 +121,8 @@ def test_tokens_that_only_the_target_knows_are_not_proposed():
     four, on = torch.tensor([4, 4]), torch.tensor([True, True])
     state = State(tokens[:, 2:4], four, torch.zeros(2, 7), on, None, tokens)
     drafts = draft_from_text(LOOKUP, state, vocabulary=5)
-    assert drafts.proposed is not None
-    assert drafts.proposed.tolist() == [1, 0]
-    assert drafts.q.sum(-1).tolist() == [[1, 0, 0], [0, 0, 0]]
-    assert int(drafts.x.max()) < 5
+    assert drafts.proposed is not None and drafts.proposed.tolist() == [1, 0]
+    assert drafts.q.sum(-1).tolist() == [[1, 0, 0], [0, 0, 0]] and int(drafts.x.max()) < 5
 
 
 def test_names():
@@ -157,7 +155,6 @@ def test_a_folder_does_not_hide_a_drafter(tmp_path, monkeypatch):
 
 @cache
 def greedy_texts() -> list[list[int]]:
-    """Those of the target alone."""
     return [t.token_ids for t in run_all(tiny_pair("llama"), None, REQUESTS, sampling=GREEDY)]
 
 

@@ -91,8 +91,7 @@ def test_a_stop_string_ends_the_output_and_is_cut_off(verify):
     whole = run(pair, PROMPT, verify).text
     stop = whole[6:9]  # three tokens, not at the end of a block
     output = run(pair, PROMPT, verify, stop=["not there", stop])
-    assert output.stopped_by == "stop"
-    assert output.text == whole[:6]
+    assert output.stopped_by == "stop" and output.text == whole[:6]
     assert output.output_tokens == sum(r.emitted for r in output.rounds) == 9
     assert run(pair, PROMPT, verify, stop=["not there"]).text == whole
 
@@ -106,8 +105,7 @@ def test_consecutive_requests_may_have_any_length(verify):
         prompt = random_prompt(length)
         together = run(shared, prompt, verify, max_new_tokens=limit)
         alone = run(fresh, prompt, verify, max_new_tokens=limit)
-        assert together.token_ids == alone.token_ids
-        assert together.rounds == alone.rounds
+        assert together.token_ids == alone.token_ids and together.rounds == alone.rounds
 
 
 def test_a_request_beyond_the_context_is_refused():
@@ -126,8 +124,7 @@ def test_the_weight_does_not_depend_on_the_token():
     for key in "abcdef":
         first.add(run(pair, prompt, rule, sample_key=key).rounds[0].weights[0])
         drafts.add(run(pair, prompt, constantly(1), sample_key=key).token_ids[0])
-    assert len(drafts) > 1
-    assert max(first) - min(first) < 1e-5
+    assert len(drafts) > 1 and max(first) - min(first) < 1e-5
 
 
 SEVERAL: list[Rule | None] = [None, sd, partial(lossy, lenience=0.5), block, None]
@@ -151,7 +148,6 @@ def read(monkeypatch) -> Iterator[list[int]]:
 
 
 def texts(pair: LoadedPair, rule: Rule | None, requests: list[Request]) -> list[object]:
-    """Return all of some generations but their times."""
     generations = run_all(pair, rule, requests, batch_size=len(requests), max_new_tokens=12)
     return [(g.token_ids, g.rounds, g.stopped_by) for g in generations]
 
@@ -218,8 +214,7 @@ def test_the_states_of_prompts_take_no_more_than_their_share_of_memory(read, mon
     assert [texts(pair, None, [request]) for request in requests] == expected
     assert read == [19, 11, 15]  # the first is no longer stored
     again = [texts(pair, None, [requests[number]]) for number in (1, 2, 0)]
-    assert again == [expected[number] for number in (1, 2, 0)]
-    assert read == [19, 11, 15, 19]
+    assert again == [expected[number] for number in (1, 2, 0)] and read == [19, 11, 15, 19]
 
 
 def test_a_prompt_is_read_again_after_one_whose_reading_broke_off(monkeypatch):

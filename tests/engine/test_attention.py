@@ -38,7 +38,6 @@ def layer() -> Any:
 
 
 def transformers_output(*arguments: Any, **options: Any) -> Tensor:
-    """The output of Transformers."""
     return sdpa_attention.sdpa_attention_forward(layer(), *arguments, **options)[0]
 
 

@@ -123,8 +123,7 @@ def test_errors_of_triton_are_those_of_a_capture_and_others_are_not(device):
 def test_a_failed_capture_restores_the_current_stream(device):
     with pytest.raises(CaptureError, match=r"\(operation failed due to a previous error"):
         Capture()(device.synchronising_call)
-    assert device.current is device.default
-    assert Capture()(device.call)[0] == "output"
+    assert device.current is device.default and Capture()(device.call)[0] == "output"
     assert device.current is device.default
 
 

@@ -41,7 +41,6 @@ def whole(tmp_path) -> Gemma3ForConditionalGeneration:
 
 
 def rename(folder: Path, old: str, new: str) -> None:
-    """Rename the weights in a folder."""
     file = folder / "model.safetensors"
     stored_weights = load_bytes(file.read_bytes())
     weights = {name.replace(old, new): value for name, value in stored_weights.items()}

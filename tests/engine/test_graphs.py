@@ -96,8 +96,7 @@ def test_a_replaced_cache_is_recorded_again():
     pair = fresh_pair()
     pair.engine = Engine(GRAPH, record=record)
     graph = [run(pair, random_prompt(length), sd) for length in (20, 300, 20)]
-    assert [said(g) for g in graph] == [said(g) for g in eager]
-    assert len(recorded) == 6
+    assert [said(g) for g in graph] == [said(g) for g in eager] and len(recorded) == 6
     assert len(pair.engine._graphs) == 3  # those of the old cache are gone
 
 
@@ -149,15 +148,13 @@ def test_a_failing_capture_is_one_line_or_falls_back_to_eager():
 
     told: list[str] = []
     pair.engine = Engine(GRAPH, told.append, failing)
-    assert said(run(pair, random_prompt(9), sd)) == expected
-    assert pair.engine.name == EAGER
+    assert said(run(pair, random_prompt(9), sd)) == expected and pair.engine.name == EAGER
     assert len(told) == 1 and "no memory" in told[0]
 
 
 def test_the_engine_of_a_device():
     cpu, gpu = "cpu", "cuda:1"
-    assert choose_engine(AUTO, cpu) == EAGER
-    assert choose_engine(AUTO, gpu) == GRAPH
+    assert choose_engine(AUTO, cpu) == EAGER and choose_engine(AUTO, gpu) == GRAPH
     assert choose_engine(AUTO, gpu, spread=True) == EAGER
     assert choose_engine(COMPILE, gpu) == COMPILE
     with pytest.raises(UsageError, match="layers spread over devices"):

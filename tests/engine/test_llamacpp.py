@@ -32,7 +32,6 @@ CPU = Loading(device="cpu", dtype="float32")
 
 @pytest.fixture(scope="module")
 def files(mini_files) -> PairSpec:
-    """The bundled pair as float32 GGUF files."""
     target, draft = (str(mini_files / f"{role}-f32.gguf") for role in ("target", "draft"))
     return PairSpec("files", target, draft)
 
@@ -63,8 +62,7 @@ def decoded(pair: LoadedPair, rule: Any, how: DecodeOptions, count: int) -> list
 def test_prompts_and_vocabulary_survive_the_export(exported, mini):
     assert prompts(exported, 20) == prompts(mini, 20)
     assert exported.target.vocabulary == mini.target.vocabulary
-    assert exported.eos_ids == mini.eos_ids
-    assert exported.context == mini.context
+    assert exported.eos_ids == mini.eos_ids and exported.context == mini.context
     assert exported.tokenizer.pad_token == mini.tokenizer.pad_token
 
 

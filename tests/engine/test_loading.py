@@ -35,10 +35,8 @@ def test_a_pair_is_loaded_and_cut_to_its_shared_vocabulary(spec):
     pair = load_pair(replace(spec, thinking=True), CPU)
     assert pair.name == "target+draft"
     assert pair.target.vocabulary == pair.draft.vocabulary == VOCABULARY
-    assert pair.draft.output.weight.shape[0] == 72
-    assert pair.eos_ids == {5, 7}
-    assert pair.tokenizer.decode([0, 1, 62, 2]) == "ab c"
-    assert not pair.target.model.training
+    assert pair.draft.output.weight.shape[0] == 72 and pair.eos_ids == {5, 7}
+    assert pair.tokenizer.decode([0, 1, 62, 2]) == "ab c" and not pair.target.model.training
     assert len(run(pair, random_prompt(5), sd, max_new_tokens=4).rounds) > 0
     assert (pair.facts["load_format"], pair.facts["thinking"]) == ("auto", True)
     assert pair.facts["shared_vocabulary"] == VOCABULARY
@@ -335,8 +333,7 @@ def test_a_target_ends_with_a_token_that_the_draft_lacks(added, spec):
     tokenizer.save_pretrained(spec.target)
     pair = load_pair(spec, CPU)
     assert pair.target.vocabulary == pair.draft.vocabulary == len(tokenizer)
-    assert pair.facts["shared_vocabulary"] == VOCABULARY
-    assert pair.eos_ids == {end}
+    assert pair.facts["shared_vocabulary"] == VOCABULARY and pair.eos_ids == {end}
     for text in ([*prompt, first], [*prompt, end, *prompt]):
         alone, drafted = (run(pair, text, rule, sampling=GREEDY) for rule in (None, sd))
         assert alone.token_ids == drafted.token_ids

@@ -64,8 +64,7 @@ def test_a_quantised_checkpoint_declares_its_bits():
         ({"quant_method": "fp8"}, 8),
     ):
         settings.quantization_config = stored
-        assert memory._bits(settings, None) == bits
-        assert memory._bits(settings, "8bit") == 8
+        assert memory._bits(settings, None) == bits and memory._bits(settings, "8bit") == 8
     assert memory._bits(config("llama"), None) is None
 
 
@@ -286,5 +285,4 @@ def test_threads_have_a_core_each(
     monkeypatch.setattr(torch, "set_num_threads", chosen.append)
     with caplog.at_level(logging.WARNING):
         loading.set_threads(Loading(threads=threads), width)
-    assert chosen[-1] == used
-    assert ("--threads" in caplog.text) == noted
+    assert chosen[-1] == used and ("--threads" in caplog.text) == noted

@@ -45,8 +45,7 @@ def test_the_bundled_pairs_lie_beside_their_file_and_others_on_the_hub():
     for name in bundled:
         pair, folder = pairs.get_pair(name), pairs.PAIRS_FILE.parent / name
         assert (Path(pair.target), Path(pair.draft)) == (folder / "target", folder / "draft")
-        assert pair.bundled
-        assert pair.heads == folder / "heads"
+        assert pair.bundled and pair.heads == folder / "heads"
     for pair in [pair for name, pair in pairs.pairs().items() if name not in bundled]:
         assert list(pair.architecture) == ([] if pair.gguf else ["target", "draft"])
         assert (pair.heads, pair.thinking, pair.bundled) == (None, False, False)
@@ -114,8 +113,7 @@ def test_every_key_is_read_and_the_only_pair_of_a_file_needs_no_name(file):
     assert (pair.target, pair.draft) == (str(file.parent / "../big"), "/models/small")
     assert (pair.heads, pair.dtype, pair.thinking) == (file.parent / "heads", "float32", True)
     assert (pair.target_revision, pair.draft_revision) == ("v1", "abc123")
-    assert pair.training == {"learning_rate": 0.1}
-    assert pair.description == "two of mine"
+    assert pair.training == {"learning_rate": 0.1} and pair.description == "two of mine"
     (role, values), *rest = pair.architecture.items()
     assert (role, rest) == ("target", [])
     assert values == {"model_type": "llama", "hidden_size": 64, "rope_theta": 10000.0}

@@ -145,8 +145,7 @@ def cut_at_random(chat: PreTrainedTokenizerBase, prompt_format: str, chance: ran
     whole, bare = len(of(passage)), len(of(""))
     limit = chance.randint(bare, whole + 5)
     ids, cut = encode(chat, **prompt, prompt_format=prompt_format, limit=limit)
-    assert len(ids) <= limit
-    assert cut == whole - len(ids)
+    assert len(ids) <= limit and cut == whole - len(ids)
     lengths = [k for k in range(len(passage) + 1) if of(passage[:k]) == ids]
     assert lengths, "the prompt is not made of the instruction and a beginning of the passage"
     # No more characters would have fitted.

@@ -157,8 +157,7 @@ def test_the_check_does_not_change_a_model(family):
     subject = Runner(model, VOCABULARY)
     assert subject.cache is not None and subject.cache.keys[0].dtype == torch.bfloat16
     for name, weights in model.state_dict().items():
-        assert weights.dtype == torch.bfloat16
-        assert torch.equal(weights, expected[name])
+        assert weights.dtype == torch.bfloat16 and torch.equal(weights, expected[name])
     assert torch.equal(own_logits(model, TOKENS), said)
 
 

@@ -36,7 +36,6 @@ SIZES: dict[str, Any] = {
 
 
 def config(family: str, **changes: Any) -> PreTrainedConfig:
-    """The configuration of a tiny model."""
     sizes = SIZES | changes
     if family == "gemma3":
         kinds = ["sliding_attention", "full_attention"]
@@ -80,7 +79,6 @@ def tokenizer() -> PreTrainedTokenizerFast:
 
 
 def pair_of(target: PreTrainedModel, draft: PreTrainedModel) -> LoadedPair:
-    """Both models, loaded."""
     p, q = (Runner(model, model.config.vocab_size) for model in (target, draft))
     return LoadedPair("tiny", p, q, tokenizer(), eos_ids=frozenset())
 

@@ -50,5 +50,4 @@ def written(tmp_path_factory) -> Callable[[bool], Path]:
 
 @pytest.fixture
 def make_run(tmp_path, written) -> Run:
-    """Copy a finished run."""
     return lambda may_execute=True, name="r": shutil.copytree(written(may_execute), tmp_path / name)

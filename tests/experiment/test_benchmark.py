@@ -102,8 +102,7 @@ def test_the_default_prompt_fits_and_a_longer_one_is_refused(mini):
         return int(source.tokens)
 
     context = mini.context
-    assert prompt(128) == benchmark.DEFAULT_PROMPT
-    assert prompt(context - 100) == 100
+    assert prompt(128) == benchmark.DEFAULT_PROMPT and prompt(context - 100) == 100
     assert prompt(100, context - 100) == context - 100
     for new, asked in ((100, context - 99), (context, None)):
         with pytest.raises(UsageError, match=f"exceed the context of {context}"):

@@ -93,8 +93,7 @@ def test_the_loop_receives_the_settings_of_the_plan(engine, tmp_path):
     how: Any = {"seed": 3, "stop": ("END",), "batch_size": 2, "drafter": ModelDrafter()}
     options = DecodeOptions(Sampling(**filters), 5, 16, **how)
     prompt = {"prompt_ids": [len(last.example.prompt)], "sample_key": last.sample_key}
-    assert call == {**prompt, **vars(options)}
-    assert engine.engine.name == "compile"
+    assert call == {**prompt, **vars(options)} and engine.engine.name == "compile"
 
 
 def test_an_engine_that_differs_from_eager_is_left_only_by_auto(
@@ -269,8 +268,7 @@ def test_an_error_that_is_reported_twice_is_not_a_broken_gpu(monkeypatch):
 
 def test_measurements_follow_their_definitions(make_generation):
     columns = columns_of(make_generation(), drafts=True)
-    assert columns["rounds"] == 2
-    assert (columns["proposed"], columns["accepted"]) == (10, 6)
+    assert columns["rounds"] == 2 and (columns["proposed"], columns["accepted"]) == (10, 6)
     assert columns["draft_acceptance_rate"] == pytest.approx(0.6)
     assert columns["acceptance_length"] == pytest.approx((6 + 2) / 2)
     # Means over the seven judged positions, not over rounds.

@@ -51,8 +51,7 @@ def test_all_cells_decode_an_example_before_the_next():
     pairs += [("b", 0, "b-0"), ("b", 1, "b-0")]
     assert sorted(order) == [(*pair, method) for pair in pairs for method in "as"]
     assert [step[:3] for step in order[::2]] == [step[:3] for step in order[1::2]] == pairs
-    assert len(plan) == len(order)
-    assert order == steps()
+    assert len(plan) == len(order) and order == steps()
 
 
 def test_no_cell_always_follows_the_same_one():
@@ -60,8 +59,7 @@ def test_no_cell_always_follows_the_same_one():
     methods = [step.cell.method for step in plan.steps()]
     first = Counter(methods[::3])
     behind = Counter(pair for pair in pairwise(methods) if pair[0] != pair[1])
-    assert min(first.values()) > 80
-    assert len(behind) == 6
+    assert min(first.values()) > 80 and len(behind) == 6
     assert min(behind.values()) > 110
 
 
@@ -70,8 +68,7 @@ def test_cells_take_turns_block_by_block():
     plan = plan_of(["autoregressive", "sd"], [make_task("a", 10)], settings=Settings(batch_size=4))
     batches = list(plan.batches())
     ids = [[step.example.id for step in batch] for batch in batches]
-    assert [len(batch) for batch in batches] == [4, 4, 4, 4, 2, 2]
-    assert ids[::2] == ids[1::2]
+    assert [len(batch) for batch in batches] == [4, 4, 4, 4, 2, 2] and ids[::2] == ids[1::2]
     assert all(len({step.cell for step in batch}) == 1 for batch in batches)
     blocks = [{plan.identify(step, "eager").block for step in batch} for batch in batches]
     assert blocks == [{0}, {0}, {1}, {1}, {2}, {2}]
@@ -107,8 +104,7 @@ def test_tasks_and_user_decide_examples_and_lengths():
     assert counts == [DEFAULT_LIMIT, 25]
     plans = [plan_of(["sd"], generated, settings=Settings(seed=seed)) for seed in (0, 1)]
     ids = [{example.id for example in plan.tasks[0].examples} for plan in plans]
-    assert not ids[0] & ids[1]
-    assert plan_of(["sd"]).tasks[0].max_new_tokens == 16
+    assert not ids[0] & ids[1] and plan_of(["sd"]).tasks[0].max_new_tokens == 16
     assert plan_of(["sd"], settings=Settings(max_new_tokens=9)).tasks[0].max_new_tokens == 9
 
 
@@ -205,8 +201,7 @@ def test_a_described_cell_can_be_read():
     (cells,) = (planned.cells for planned in plan.tasks)
     described = (CellConfig.model_validate_json(json.dumps(cell.describe())) for cell in cells)
     read = [Cell.recorded(values).resolved(pair, task.name) for values in described]
-    assert tuple(read) == cells
-    assert len(set(cells)) > 2 * len(METHODS)
+    assert tuple(read) == cells and len(set(cells)) > 2 * len(METHODS)
 
 
 def test_shards_share_the_prompts_and_their_blocks_differ():

@@ -63,8 +63,6 @@ def test_no_progress_without_a_terminal_or_on_request(terminal, shown):
 
 
 class Clock:
-    """A clock that a test sets forward."""
-
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1e6
         for module in ("specbench.experiment.progress", "rich.console"):
@@ -173,5 +171,4 @@ def test_a_line_comes_while_nothing_is_finished(monkeypatch, capsys):
     monkeypatch.setattr("specbench.experiment.progress.Event", Waiting)
     with LINES.printed(lambda: "loading"):
         pass
-    assert pauses == [30, 60, 60]
-    assert capsys.readouterr().err == "progress: loading\n" * 2
+    assert pauses == [30, 60, 60] and capsys.readouterr().err == "progress: loading\n" * 2

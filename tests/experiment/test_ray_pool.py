@@ -97,8 +97,7 @@ def test_killed_workers_of_the_mini_pair_match_one_process(pool, tmp_path, mini)
         return False
 
     run(plan, pool, tmp_path / "two", stop=kill_one)
-    assert kills
-    assert len(list(read_records(tmp_path / "two"))) == len(plan)
+    assert kills and len(list(read_records(tmp_path / "two"))) == len(plan)
     names = ("key", "place", "text", "token_ids", "per_round", "scores", "status")
     one, two = (
         [[record.get(name) for name in names] for record in latest_records(tmp_path / folder)]
@@ -113,8 +112,7 @@ def test_a_sample_that_kills_three_workers_fails_and_the_others_finish(pool, tmp
     (failed,) = [record for record in records if record["status"] == "error"]
     assert failed["sample_id"] == "e-1"
     assert "gave up after 3 workers died while decoding it: its process died" in failed["error"]
-    assert len(records) == len(plan)
-    assert "is lost, other workers take over" in caplog.text
+    assert len(records) == len(plan) and "is lost, other workers take over" in caplog.text
 
 
 def test_a_stopped_run_resumes(pool, tmp_path):

@@ -50,8 +50,7 @@ def test_the_same_metrics_give_the_same_folder(make_run):
     for name in before.keys() - {"samples.jsonl"}:
         assert after[name] == before[name]
     keys = [call.args[0]["key"] for call in report.mock_calls]
-    assert keys == [record["key"] for record in recorded]
-    assert records(folder) == recorded
+    assert keys == [record["key"] for record in recorded] and records(folder) == recorded
     header = after["samples.csv"].decode().splitlines()[0]
     assert header.partition(",stopped_by,")[2].startswith("accuracy-flexible,rouge1,bleu_terms")
 
@@ -64,8 +63,7 @@ def test_wrong_scores_are_corrected(make_run):
         (folder / name).write_text("old")
     (folder / ".scoring").mkdir()  # left by a killed process
     (folder / ".scoring" / "samples.jsonl").write_text("half")
-    assert rescored(folder) == WHOLE
-    assert not (folder / ".scoring").exists()
+    assert rescored(folder) == WHOLE and not (folder / ".scoring").exists()
     assert contents(folder)["summary.csv"] == before["summary.csv"]
     assert not any("error" in record for record in records(folder) if record["status"] == "ok")
     config = json.loads((folder / "config.json").read_text())
@@ -84,8 +82,7 @@ def test_added_metrics_persist(make_run):
     assert scores[:3] + scores[4:] == ["1.0", "0.5", "", "", ""]
     assert float(scores[3]) == pytest.approx(5 / 6)
     summary = {(r["task"], r["metric"]): r["value"] for r in rows(folder / "summary.csv")}
-    assert float(summary["sums", "rougeL"]) == 0.75
-    assert ("code", "rougeL") not in summary
+    assert float(summary["sums", "rougeL"]) == 0.75 and ("code", "rougeL") not in summary
 
 
 def test_a_metric_is_added_only_where_it_can_score(make_run):
@@ -246,5 +243,4 @@ def test_a_folder_that_cannot_be_scored_is_one_located_error(make_run):
         before = contents(folder)
         with pytest.raises(UsageError, match=place) as raised:
             rescored(folder)
-        assert "\n" not in str(raised.value)
-        assert contents(folder) == before
+        assert "\n" not in str(raised.value) and contents(folder) == before

@@ -120,8 +120,7 @@ def test_a_run_killed_at_its_start_begins_again(engine, tmp_path, files):
     folder.mkdir()
     for name in files:
         (folder / name).write_bytes(b"{")
-    assert run(folder) == 0
-    assert progress(folder) == COMPLETE_RUN
+    assert run(folder) == 0 and progress(folder) == COMPLETE_RUN
 
 
 def test_a_sample_counts_only_once_it_is_synced(engine, tmp_path, monkeypatch):
@@ -169,8 +168,7 @@ def test_a_run_survives_a_power_loss_at_any_moment(engine, tmp_path, monkeypatch
         safe = list(read_records(folder)) if records.exists() else []
         assert len(safe) >= moment.done
         if number % (len(moments) // 5) == 0:
-            assert run(folder) == len(safe)
-            assert tables(folder) == tables(whole)
+            assert run(folder) == len(safe) and tables(folder) == tables(whole)
             assert len(list(read_records(folder))) == 6
 
 
@@ -208,8 +206,7 @@ def test_a_torn_block_is_decoded_again_as_a_whole(engine, tmp_path):
     first = json.loads(content[0])
     again = [json.loads(line) for line in (folder / RECORDS).read_bytes().splitlines()[5:]]
     assert [(r["method"], r["block"]) for r in again] == [(first["method"], 0)] * 2
-    assert len(latest_records(folder)) == 6
-    assert progress(folder) == COMPLETE_RUN
+    assert len(latest_records(folder)) == 6 and progress(folder) == COMPLETE_RUN
 
 
 def test_failed_samples_are_retried_and_count_once(engine, tmp_path):
@@ -287,8 +284,7 @@ def test_fresh_renames_an_existing_run(engine, tmp_path):
     run(folder)
     before = tables(folder)
     assert run(folder, temperature=0.0, fresh=True) == 0
-    assert tables(tmp_path / "r-before") == before
-    assert tables(folder) != before
+    assert tables(tmp_path / "r-before") == before and tables(folder) != before
     run(folder, fresh=True)
     assert (tmp_path / "r-before-2").is_dir()
 

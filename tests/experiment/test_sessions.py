@@ -58,8 +58,7 @@ def test_an_added_method_is_timed_with_the_baselines(engine, tmp_path):
     assert (folder / RECORDS).read_bytes().startswith(before)
     assert len(engine.calls) == calls + 3 * (3 + 1)  # three examples and a warm-up per cell
     calls = len(engine.calls)
-    assert run(folder, plan_of(GROWN)) == 15
-    assert len(engine.calls) == calls
+    assert run(folder, plan_of(GROWN)) == 15 and len(engine.calls) == calls
     run(folder, plan_of([*GROWN, "block"]))
     assert {("sd", 2, "baseline"), ("block", 2, "")} < set(sessions(folder))
     assert ("lossy", 2, "baseline") not in sessions(folder)
@@ -146,8 +145,7 @@ def test_a_grown_run_can_be_scored_again(engine, tmp_path):
     run(folder, plan_of(GROWN))
     before = tables(folder)
     score_run(open_run(folder), may_execute=False, summarise=brief_summary)
-    assert tables(folder) == before
-    assert run(folder, plan_of(GROWN)) == 15
+    assert tables(folder) == before and run(folder, plan_of(GROWN)) == 15
 
 
 def test_a_new_task_starts_with_the_first_session(engine, tmp_path):

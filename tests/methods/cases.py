@@ -134,12 +134,10 @@ def linear_head(at: Positions) -> torch.Tensor:
 
 
 def transform(at: Positions, change: Callable[[torch.Tensor], torch.Tensor]) -> Positions:
-    """The positions with `change` applied to every tensor."""
     return Positions(*(change(v) if isinstance(v, torch.Tensor) else v for v in at))
 
 
 def rule_of(method: str) -> Rule:
-    """The rule of a method that drafts."""
     rule = METHODS[method].rule
     assert rule is not None
     return rule

@@ -120,8 +120,7 @@ def acceptance_chances(models: Models, rule: Rule) -> Array:
 def test_a_block_emits_the_target_s_law(kind):
     for n in (1, 2, 3):
         pair = models(kind, n)
-        assert error(pair, block) < 1e-12
-        assert error(pair, block, torch.float32) < 1e-6
+        assert error(pair, block) < 1e-12 and error(pair, block, torch.float32) < 1e-6
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -248,8 +247,7 @@ def test_fly_at_temperature_0_and_in_a_shorter_round():
         return fly(at, torch.tensor(x), window=window, entropy=0.3, bound=bound).accept.tolist()
 
     assert accepted([1, 0, 0, 1], 2) == [1, 1, 1, 0]
-    assert accepted([1, 0, 1, 0], 1) == [1, 1, 1, 1]
-    assert accepted([1, 0, 1, 0], 2)[0] == 0
+    assert accepted([1, 0, 1, 0], 1) == [1, 1, 1, 1] and accepted([1, 0, 1, 0], 2)[0] == 0
     assert accepted([1, 0, 1, 0], 1, bound=2)[:3] == [1, 1, 0]
     assert accepted([1, 0, 0, 0], 1, drafts=3, bound=3)[0] == 0  # two follow
     assert accepted([1, 0, 0, 0], 2, drafts=2)[0] == 0  # the window ends behind the drafts

@@ -131,7 +131,6 @@ def arms(**fakes: Fake) -> Iterator[list[str]]:
 
 @contextmanager
 def threaded(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
-    """Run a server in a thread, and yield its address."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
     thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)

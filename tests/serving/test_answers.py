@@ -202,8 +202,7 @@ def test_chat_has_messages_and_thoughts_are_no_text(key):
 
 def test_shares_add_up_to_the_time_in_which_requests_are_in_flight():
     shares = delivered.shares_of([(0.0, 1.0, 4.0), (0.0, 2.0, 4.0), (10.0, 11.0, 12.0)])
-    assert shares == [(0.5, 1.5), (1.0, 1.0), (1.0, 1.0)]
-    assert sum(map(sum, shares)) == 4 + 2
+    assert shares == [(0.5, 1.5), (1.0, 1.0), (1.0, 1.0)] and sum(map(sum, shares)) == 4 + 2
 
 
 A, B, C, ABC, SPACE = 0, 1, 2, 6, 8  # of the toy's tokens
@@ -349,8 +348,7 @@ def test_calls_in_parts_are_a_text_of_their_names_and_arguments():
     deltas = [{"tool_calls": [{**CALL, "function": part}]} for part in parts]
     deltas.append({"tool_calls": [{**CALL, "index": 1, "function": {"name": "end"}}]})
     got = chatted(*deltas)
-    assert got.text == 'find({"a": 1})\nend'
-    assert got.delivered_bytes == len(got.text)
+    assert got.text == 'find({"a": 1})\nend' and got.delivered_bytes == len(got.text)
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,6 @@ def answering(reply: Reply) -> Iterator[str]:
 
 
 def received(connection: socket.socket) -> bytes:
-    """Return a request with its body."""
     request = b""
     while part := connection.recv(1 << 16):
         request += part
@@ -186,8 +185,6 @@ def test_the_key_is_sent_and_never_shown():
 
 
 def noting(requests: list[bytes], body: bytes = b"{}") -> Reply:
-    """Note a request, and answer it."""
-
     def reply(connection: socket.socket, request: bytes) -> None:
         requests.append(request)
         connection.sendall(http(body))

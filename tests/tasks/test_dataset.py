@@ -16,7 +16,6 @@ from .files import QUIZ, WRITERS, pack, quiz_folder, quiz_row, quiz_rows, write_
 
 @pytest.fixture
 def quiz(tmp_path) -> Callable[..., Task]:
-    """Load the quiz with local files."""
     path = quiz_folder(tmp_path)
     return lambda **asked: load_task(path, DataOptions(folder=tmp_path / "data", **asked))
 
@@ -104,8 +103,7 @@ def test_a_fixed_tenth_of_the_training_rows_is_held_out(quiz):
     assert len(held_out) == 2
     assert sorted(train + held_out) == sorted(f"train-{i}" for i in range(20))
     shuffled = [e.id for e in task.examples("train", None, seed=3)]
-    assert sorted(shuffled) == sorted(train)
-    assert shuffled != train
+    assert sorted(shuffled) == sorted(train) and shuffled != train
     assert [e.id for e in task.examples("train", 5, seed=3)] == shuffled[:5]
     assert {e.id for e in task.examples("held-out", None, seed=3)} == set(held_out)
 
@@ -166,8 +164,7 @@ def test_missing_data(shots, old, new, split, message, tmp_path):
     task = load_task(path, DataOptions(folder=tmp_path / "data", shots=shots))
     with pytest.raises(UsageError) as caught:
         task.examples(split, None)
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -53,8 +53,7 @@ def test_mbpp():
 
 def test_humaneval():
     first, *_ = shipped("humaneval").examples("test", None)
-    assert first.id == "HumanEval/0"
-    assert first.entry_point == "has_close_elements"
+    assert first.id == "HumanEval/0" and first.entry_point == "has_close_elements"
     assert first.code_prefix.startswith("from typing import List\n\n\ndef has_close_elements(")
     assert f"```python\n{first.code_prefix}```" in first.prompt
     assert first.tests[-1] == "check(has_close_elements)"
@@ -99,10 +98,8 @@ def test_every_split_loads_completely():
         examples = task.examples(split, None)
         assert len({example.id for example in examples}) == len(examples) == rows
         for example in examples:
-            assert "\r" not in example.prompt
-            assert example.passage in example.prompt
-            assert example.reference
-            assert bool(example.tests) == (task.metric == "pass@1")
+            assert "\r" not in example.prompt and example.passage in example.prompt
+            assert example.reference and bool(example.tests) == (task.metric == "pass@1")
             assert all(test.strip() for test in example.tests)
     for name in ("gsm8k", "mbpp"):
         test, train = (
@@ -118,8 +115,7 @@ def test_an_article_can_be_cut_without_the_instruction(name, words):
     assert len(examples) == ROWS[name, "test"]
     for example in examples:
         before, passage, after = example.prompt.rpartition(example.passage)
-        assert passage == example.passage
-        assert words in before + after
+        assert passage == example.passage and words in before + after
         assert len(before + after) < 100
 
 

@@ -44,8 +44,7 @@ def test_template_is_filled_without_touching_other_braces(toy):
 
 def test_seeds_and_held_out_examples_are_disjoint(toy):
     ids = [[e.id for e in toy.examples("train", 5, seed)] for seed in (0, 1)]
-    assert ids[0] == [f"train-{i}" for i in range(5)]
-    assert not set(ids[0]) & set(ids[1])
+    assert ids[0] == [f"train-{i}" for i in range(5)] and not set(ids[0]) & set(ids[1])
     # The range that has always been used to score bundled heads; training seeds cannot reach it.
     held_out = [e.id for e in toy.examples("held-out", 2)]
     assert held_out == ["train-1000000000", "train-1000000001"]
@@ -120,8 +119,7 @@ def test_wrong_task_files(text, old, new, told, tmp_path):
         return
     with pytest.raises(UsageError) as caught:
         task_module.load_task(path)
-    assert str(caught.value).startswith(f"{path}: ")
-    assert told in str(caught.value)
+    assert str(caught.value).startswith(f"{path}: ") and told in str(caught.value)
     assert "\n" not in str(caught.value)
 
 

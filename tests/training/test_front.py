@@ -27,8 +27,7 @@ def test_a_head_on_the_line_has_no_distance_and_one_above_it_has_its_own():
     on, above = made_point(0.5), made_point(0.5, quality=0.75)
     assert front.distance(on, STATIC).value == pytest.approx(0)
     distance = front.distance(above, STATIC)
-    assert distance.value == pytest.approx(0.15)
-    assert distance.n == PROMPTS
+    assert distance.value == pytest.approx(0.15) and distance.n == PROMPTS
     # The prompts are equally difficult, so the difference has no spread.
     assert distance.low == pytest.approx(distance.high)
 

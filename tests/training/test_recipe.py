@@ -52,8 +52,7 @@ def test_a_wrong_value_is_named_with_its_file_and_key_or_its_option(values, key,
             continue  # there is no such option
         with pytest.raises(UsageError) as caught:
             head_recipe(pair, task, given)
-        assert str(caught.value).startswith(start)
-        assert problem in str(caught.value)
+        assert str(caught.value).startswith(start) and problem in str(caught.value)
 
 
 def test_the_learning_rate_warms_up_and_falls_to_zero():
@@ -63,8 +62,7 @@ def test_the_learning_rate_warms_up_and_falls_to_zero():
         assert rates[0] == pytest.approx(0.2)  # five steps of warm-up
         assert max(rates) == rates[4] < 1
         assert rates[4:] == sorted(rates[4:], reverse=True)
-        assert rates[50] == pytest.approx(0.5)
-        assert rates[100] == pytest.approx(0)
+        assert rates[50] == pytest.approx(0.5) and rates[100] == pytest.approx(0)
 
 
 def test_a_drafts_default_rate_depends_on_its_width():
@@ -107,8 +105,7 @@ def test_every_split_of_a_training_is_read_in_the_order_of_its_task(mini):
     train, other = (Material([], [], count) for count in (1, 2))
     assert Materials(train, other, other, 5).left_out() == {"train": 1, "held-out": 5}
     other = materials.held_out.every(3, 1)
-    assert other.examples == unseen[1:128:3]
-    assert len(other.prompts) == len(other.examples)
+    assert other.examples == unseen[1:128:3] and len(other.prompts) == len(other.examples)
 
 
 def test_few_held_out_prompts_serve_both_measurements_and_have_two_texts_each(mini, monkeypatch):

@@ -216,8 +216,7 @@ def test_records_are_those_of_each_text_alone(mini, monkeypatch, name, cached):
         law = partial(lambda weight, at, _: laws.static(at, weight), weight)
         options = DecodeOptions(SAMPLING, DRAFT_LENGTH, NEW_TOKENS, seed, drafter=drafter, law=law)
         alone = decode(mini, partial(static, weight=weight), request, options)
-        assert text == alone.text
-        assert rollouts.cut[row] == (alone.stopped_by == "length")
+        assert text == alone.text and rollouts.cut[row] == (alone.stopped_by == "length")
         tokens = torch.tensor([*alone.token_ids, *mini.eos_ids])
         token, inputs, p, q, tv = (column[rollouts.row == row] for column in rollouts[3:])
         read, written = 0, 0

@@ -40,8 +40,6 @@ class Killed(BaseException):
 
 @pytest.fixture(scope="module")
 def train(mini) -> Iterator[Train]:
-    """Train into a folder, without measurements on held-out prompts."""
-
     def into(folder: Path, report: Any = lambda _: None, **changes: Any) -> dict[str, Any]:
         asked = {"pair": mini, "task": TASK, "recipe": RECIPE, "folder": folder, **changes}
         return carry_out(prepare(**asked), folder, report)
@@ -99,8 +97,7 @@ def test_a_killed_training_resumes_as_if_uninterrupted(train, unbroken, tmp_path
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
         patch.setattr(files.os, "replace", replaced)
         train(tmp_path)
-    assert not is_head(tmp_path)
-    assert check_folder(tmp_path, resume=True)
+    assert not is_head(tmp_path) and check_folder(tmp_path, resume=True)
     seen: list[TrainingStep] = []
     train(tmp_path, seen.append, resume=True)
     assert contents(tmp_path) == contents(unbroken)

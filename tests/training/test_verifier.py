@@ -55,8 +55,7 @@ def test_without_reward_training_maximises_acceptance(mini, monkeypatch):
     before = mini.target.fingerprint(), mini.draft.fingerprint()
     rows = trained(mini, RECIPE).history
     assert [row.step for row in rows] == [1, 2, 3, 4]
-    assert rows[0].weight == pytest.approx(0.5)
-    assert rows[-1].weight < 0.4
+    assert rows[0].weight == pytest.approx(0.5) and rows[-1].weight < 0.4
     assert rows[-1].acceptance > rows[0].acceptance
     assert all(row.reward_spread == 0 for row in rows)
     # The models do not change.
@@ -135,8 +134,7 @@ def test_a_static_weight_is_measured_as_what_it_is(mini):
         heads = [training.static_head(w) for w in (1, 0)]
         points += training.measure(heads, training.materials.held_out)
     assert [point.weight for point in points] == [1, 0, 1, 0]
-    assert points[1].acceptance.tolist() == [1.0] * 4
-    assert (points[0].acceptance < 1).all()
+    assert points[1].acceptance.tolist() == [1.0] * 4 and (points[0].acceptance < 1).all()
     for one, other in zip(points[:2], points[2:], strict=True):
         assert one.quality.tolist() == other.quality.tolist()
         assert one.acceptance.tolist() == other.acceptance.tolist()
@@ -173,8 +171,7 @@ def test_prompts_and_steps_take_the_temperatures_in_turn(mini, monkeypatch):
     recipe = RECIPE.updated(temperature=[0.5, 1.0, 0.7], steps=4)
     training = prepared(mini, recipe, BRIEF)
     [point] = training.measure([training.static_head(0.5)], training.materials.held_out)
-    assert asked == [(0.5, 4), (1.0, 3), (0.7, 3)]
-    assert len(point.quality) == 10
+    assert asked == [(0.5, 4), (1.0, 3), (0.7, 3)] and len(point.quality) == 10
     # The last part of a front may have fewer prompts than there are temperatures.
     [point] = training.measure([training.static_head(0.5)], training.materials.held_out.taken(0, 2))
     assert asked[3:] == [(0.5, 1), (1.0, 1)] and len(point.quality) == 2
@@ -257,8 +254,7 @@ def test_the_best_head_is_kept(mini, monkeypatch, changes, points, chosen):
         states.append(deepcopy(training.head.state_dict()))
     training.restore_best()
     assert len({tuple(state["summary.bias"].tolist()) for state in states}) == 4
-    assert training.best is not None
-    assert training.best.step == chosen
+    assert training.best is not None and training.best.step == chosen
     restored = training.head.state_dict()
     assert all(torch.equal(restored[name], states[chosen - 1][name]) for name in restored)
 
@@ -308,5 +304,4 @@ def test_agreement_rewards_the_targets_own_text(mini):
     assert materials.left_out() == {"train": 3, "held-out": 0}
     cold = prepared(mini, RECIPE.updated(reward="agreement", temperature=[0.01]), task)
     cold.begin()
-    assert cold.static[0].quality.mean() > 0.99
-    assert cold.take_step().reward < 0.99
+    assert cold.static[0].quality.mean() > 0.99 and cold.take_step().reward < 0.99

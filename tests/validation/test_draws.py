@@ -48,8 +48,7 @@ def test_a_stream_passes_its_law_and_refuses_a_wrong_one():
         for rows in torch.arange(K).split(700):  # in parts of different sizes
             stream.add(given[rows], other[rows], seen[rows])
         facts = stream.judge(ALPHA).facts
-        assert facts["draws"] == K
-        assert facts["control"] < 1e-9
+        assert facts["draws"] == K and facts["control"] < 1e-9
         p_values.append(facts["p_value"])
     assert p_values[0] > 1e-3 > 1e-9 > p_values[1]
 
@@ -84,8 +83,7 @@ def test_the_smallest_share_is_detected_and_a_third_of_it_is_not():
             count += tried.judge(ALPHA).verdict == FAILED
         return count
 
-    assert refused(1.2 * share) >= 18
-    assert refused(share / 3) <= 2
+    assert refused(1.2 * share) >= 18 and refused(share / 3) <= 2
     assert draws.smallest_share(10.0, 15, ALPHA) is None  # the control has no excess
 
 
@@ -112,8 +110,7 @@ def test_cells_of_rare_tokens_are_filled():
     steep = 400 * 0.5 ** np.arange(1, 40)
     for expected in (flat, steep, np.r_[steep, flat]):
         filled = np.bincount(draws.cells_of(expected), expected)
-        assert filled.min() >= draws.MIN_EXPECTED
-        assert len(filled) > 4
+        assert filled.min() >= draws.MIN_EXPECTED and len(filled) > 4
     rest = np.array([95.0, 3.0, 2.0])  # too rare to be a cell
     assert set(draws.cells_of(rest)) == {0}
     assert draws.deviance([0, 20], 10) == pytest.approx(2 * 20 * math.log(2))
@@ -142,8 +139,7 @@ def test_p_values_of_the_temperature_are_uniform_and_false_alarms_of_filters_rar
     p_values = [score(320, seed)["p_value"] for seed in range(200)]
     assert kstest(p_values, "uniform").pvalue > 1e-3
     p_values = [judge(draws.FilteredTails(), 320, seed)["p_value"] for seed in range(100)]
-    assert min(p_values) > LEVEL
-    assert np.mean(np.array(p_values) < 0.1) < 0.2
+    assert min(p_values) > LEVEL and np.mean(np.array(p_values) < 0.1) < 0.2
 
 
 @pytest.mark.parametrize("sign", [1, -1])

@@ -53,13 +53,11 @@ def test_correct_decoding_passes_and_a_draft_that_always_agrees_shows_nothing():
 def test_a_tie_is_no_divergence_and_a_worse_token_is():
     pair, best, other = twins([*CONTEXTS[0].prompt, 7])
     tie = divergence(pair, CONTEXTS[0], [7, best, 3], [7, other, 5])
-    assert (tie["position"], tie["tie"]) == (1, True)
-    assert tie["margin"] < greedy.TIE
+    assert (tie["position"], tie["tie"]) == (1, True) and tie["margin"] < greedy.TIE
     right = tiny.tiny_pair("llama")
     text = decode_one(right, CONTEXTS[0], 4).token_ids
     worse = divergence(right, CONTEXTS[0], text, [*text[:2], (text[2] + 1) % tiny.VOCABULARY, 0])
-    assert (worse["position"], worse["tie"]) == (2, False)
-    assert worse["behind"] > greedy.TIE
+    assert (worse["position"], worse["tie"]) == (2, False) and worse["behind"] > greedy.TIE
 
 
 def test_a_text_that_ends_early_diverges_at_its_end():

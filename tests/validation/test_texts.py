@@ -53,8 +53,7 @@ def test_the_origin_of_every_token(make_generation):
 def test_autoregressive_tokens_are_the_targets_own(make_generation):
     text = make_generation(token_ids=[4, 5], stopped_by="length", rounds=[RoundRecord(0, 0, 1)] * 2)
     texts = tokens_of([text], [7], Ends(2), lambda text: [])
-    assert texts.kind.tolist() == [[TARGET, TARGET]]
-    assert texts.expected.isnan().all()
+    assert texts.kind.tolist() == [[TARGET, TARGET]] and texts.expected.isnan().all()
 
 
 def test_the_end_token_is_part_of_a_text_and_what_follows_is_void(make_generation):

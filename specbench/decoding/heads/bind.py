@@ -117,7 +117,8 @@ def try_rule(
     values = getattr(bound, "keywords", {}).items()
     label = " ".join((method.name, *(f"{n}={v}" for n, v in values if not callable(v))))
     for positions in (_positions(sizes, device, dtype, greedy) for greedy in (False, True)):
-        x = torch.multinomial(positions.q, 1, generator=_seeded(device))[:, 0]
+        generator = torch.Generator(device).manual_seed(0)
+        x = torch.multinomial(positions.q, 1, generator=generator)[:, 0]
         inputs = {**positions._asdict(), "x": x}
         before = {name: v.clone() for name, v in inputs.items() if isinstance(v, torch.Tensor)}
         with user_code(method.rule, f"{label} on random positions"), torch.inference_mode():
@@ -181,11 +182,8 @@ def _positions(
 ) -> Positions:
     """Return random positions: any p and q, the same twice, and disjoint ones."""
     vocabulary, hidden_p, hidden_q = sizes
-    random = _seeded(device)
-
-    def normal(*shape: int) -> Tensor:
-        return torch.randn(*shape, generator=random, device=device)
-
+    generator = torch.Generator(device).manual_seed(0)
+    normal = partial(torch.randn, generator=generator, device=device)
     p1, q1 = (2 * normal(4, vocabulary)).softmax(-1), (2 * normal(4, vocabulary)).softmax(-1)
     q1[1] = p1[1]
     p, q = p1.clone(), q1.clone()
@@ -198,7 +196,3 @@ def _positions(
         p, q = p / p.sum(-1, keepdim=True), q / q.sum(-1, keepdim=True)
     h_p, h_q = normal(4, hidden_p).to(dtype), normal(4, hidden_q).to(dtype)
     return Positions(p, q, p1, q1, h_p, h_q, greedy, n=4, top=normal(4))
-
-
-def _seeded(device: torch.device) -> torch.Generator:
-    return torch.Generator(device).manual_seed(0)

@@ -112,7 +112,7 @@ def listed_heads() -> list[dict[str, str]]:
     trained = sorted(path.parent for path in TRAINED.rglob(WEIGHTS) if is_head(path.parent))
     heads = [HeadFile(name, path) for name, path in bundled_heads().items()]
     heads += [HeadFile(str(folder), folder) for folder in trained]
-    tasks = [facts(head).get("task", "") for head in heads]
+    tasks = [training_of(head).get("task", "") for head in heads]
     return [
         {"head": head.name, "task": task, "description": _brief(head, task)}
         for head, task in zip(heads, tasks, strict=True)
@@ -137,7 +137,7 @@ def _members(family: Path) -> list[Path]:
     return sorted((folder for folder in folders if folder.is_dir()), key=by_number)
 
 
-def facts(head: HeadFile) -> dict[str, Any]:
+def training_of(head: HeadFile) -> dict[str, Any]:
     """Return a head's kind, task and goal, and its worth if it has none, as far as known."""
     if head.path.suffix == RELEASED or head.name == UNTRAINED:
         return {"kind": LINEAR}
@@ -210,19 +210,19 @@ def _heads_in(folders: Mapping[str, Path]) -> dict[str, HeadFile]:
 
 def _brief(head: HeadFile, task: str) -> str:
     """Return a head's kind and goal, its training task if it differs, and whether it is useless."""
-    facts_of_head = facts(head)
-    parts = [facts_of_head.get("kind", "of unknown kind")]
+    training = training_of(head)
+    parts = [training.get("kind", "of unknown kind")]
     if head.path.suffix == RELEASED:
         parts = ["the authors' file"]
-    if "target_acceptance" in facts_of_head:
+    if "target_acceptance" in training:
         # Per position; a run's accepted / drafted is lower.
-        parts.append(f"target acceptance {facts_of_head['target_acceptance']:g} per position")
-    if "max_quality_loss" in facts_of_head:
-        parts.append(f"at most {facts_of_head['max_quality_loss']:g} points below the target")
-    if facts_of_head.get("task", task) != task:
-        parts.append(f"trained for {facts_of_head['task']}")
-    if "worth" in facts_of_head:
-        parts.append(f"in training it was {facts_of_head['worth']}")
+        parts.append(f"target acceptance {training['target_acceptance']:g} per position")
+    if "max_quality_loss" in training:
+        parts.append(f"at most {training['max_quality_loss']:g} points below the target")
+    if training.get("task", task) != task:
+        parts.append(f"trained for {training['task']}")
+    if "worth" in training:
+        parts.append(f"in training it was {training['worth']}")
     return ", ".join(parts)
 
 

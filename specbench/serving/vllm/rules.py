@@ -53,10 +53,10 @@ def rule_of(text: str, device: str = "cpu") -> Rule:
     description = read_description(parameters["head"].path) if "head" in parameters else {}
     pair: Any = SimpleNamespace(name="vLLM's models")
     for role in ("target", "draft"):  # as a head describes them; any fit a rule of the user's own
-        facts = {"vocabulary": 16, "device": device, "dtype": None}
-        facts["hidden_size"] = (description.get("hidden_sizes") or {}).get(role, 16)
+        sizes = {"vocabulary": 16, "device": device, "dtype": None}
+        sizes["hidden_size"] = (description.get("hidden_sizes") or {}).get(role, 16)
         fingerprint = partial((description.get("models") or {}).get, role)
-        setattr(pair, role, SimpleNamespace(**facts, fingerprint=fingerprint))
+        setattr(pair, role, SimpleNamespace(**sizes, fingerprint=fingerprint))
     rule = bind(name, parameters, pair).rule
     assert rule is not None
     return rule

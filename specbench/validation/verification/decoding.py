@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from specbench.decoding.heads.registry import RELEASED, TRAINED, bundled_heads, facts
+from specbench.decoding.heads.registry import RELEASED, TRAINED, bundled_heads, training_of
 from specbench.engine.pairs import ROLES
 from specbench.errors import UsageError
 from specbench.experiment.cells import Cell
@@ -99,8 +99,8 @@ class Replay:
             yield replace(result, verdict=findings.REPORT) if coarse else result
             servers = run.environment.servers.items() if plan.arms else ()
             left_out = {"url", "options_refused", "options_changed"}  # which no key contains
-            facts = {n: {k: of[k] for k in of.keys() - left_out} for n, of in servers}
-            of_servers = {"servers": facts} if plan.arms else {}
+            served = {n: {k: of[k] for k in of.keys() - left_out} for n, of in servers}
+            of_servers = {"servers": served} if plan.arms else {}
             yield from _check_keys(plan, of_servers | runner.models, runner.engine, keys)
 
     def _names(self, plan: Plan, step: Step) -> tuple[Any, ...]:
@@ -201,6 +201,6 @@ def head_difference(config: CellConfig, cell: Cell) -> str:
     """Return how the head that is here differs from a run's cell, in what the run tells of it."""
     for head in cell.heads:
         recorded = config.head.plain() if config.head else {}
-        for name, first, second in differences_of(recorded, facts(head), {"name", "path"}):
+        for name, first, second in differences_of(recorded, training_of(head), {"name", "path"}):
             return f"head {head.name}: {name} is {first!r}, not {second!r}"
     return ""

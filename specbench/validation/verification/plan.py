@@ -41,7 +41,7 @@ def check_plan(
         for name, task in run.tasks.items()
     ]
     pair = PairSpec(str(run.config.pair.name), "", None)
-    servers = {"arms": arms_of(run), "in_flight": most_in_flight(tasks)}
+    servers: dict[str, Any] = {"arms": arms_of(run), "in_flight": most_in_flight(tasks)}
     plan = Plan(pair, run.loading, run.settings, tuple(tasks), **servers)
     if len(plan) > LARGEST + 100 * len(records):  # a run may claim any number
         text = f"{len(plan):,} samples are planned, far more than there are"

@@ -6,6 +6,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -38,9 +39,9 @@ def check_counts(records: Sequence[SampleRecord]) -> Finding:
     def compare(record: SampleRecord) -> str:
         try:
             recorded = record.model_dump(exclude_unset=True)
-            facts: dict[str, Any] = {f.name: getattr(record, f.name) for f in fields(Generation)}
-            facts |= {"output_tokens": _tokens(record), "rounds": recorded_rounds(record.per_round)}
-            counts = columns_of(Generation(**facts), drafts=record.draft_length > 0)
+            text: dict[str, Any] = {f.name: getattr(record, f.name) for f in fields(Generation)}
+            text |= {"output_tokens": _tokens(record), "rounds": recorded_rounds(record.per_round)}
+            counts = columns_of(Generation(**text), drafts=record.draft_length > 0)
             return difference(recorded, counts, STORED) or _impossible(record)
         except (ArithmeticError, KeyError, TypeError, ValueError):
             return "its rounds or counts are not whole"
@@ -112,10 +113,7 @@ def check_tables(folder: Path, source: str) -> Iterator[Finding]:
     """
     with TemporaryDirectory() as temporary:
         rebuilt = Path(temporary)
-
-        def compare(name: str, keys: Sequence[str], source: str) -> Finding:
-            return _compare(folder / name, rebuilt / name, keys, source)
-
+        compare = partial(_compare, folder, rebuilt)
         timed = (folder / run_files.TIMED_RECORDS).is_file()
         sources = [run_files.TABLE] if source == run_files.TABLE else []
         for name in [*sources, run_files.TIMINGS] if not timed else sources:
@@ -147,12 +145,12 @@ def check_tables(folder: Path, source: str) -> Iterator[Finding]:
             yield finding_of(f"{run_files.DIGEST} follows from {source}", run_files.DIGEST, faults)
 
 
-def _compare(path: Path, rebuilt_path: Path, keys: Sequence[str], source: str) -> Finding:
+def _compare(folder: Path, again: Path, name: str, keys: Sequence[str], source: str) -> Finding:
     """Compare the rows of a table; a metric that all of it lacks is no difference."""
-    path = stored(path)
+    path = stored(folder / name)
     if not path.is_file():
         raise UsageError(run_files.lacks(path.parent, path.name))
-    recorded, rebuilt = _rows(path, keys), _rows(rebuilt_path, keys)
+    recorded, rebuilt = _rows(path, keys), _rows(again / name, keys)
     metrics = {row.get("metric") for row in recorded.values()}
 
     def compare() -> Iterator[tuple[Record, str]]:

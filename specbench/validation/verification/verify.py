@@ -17,7 +17,7 @@ from specbench.files import copies, stored
 from specbench.methods.registry import METHODS
 from specbench.plugins import digest_of, matching_name
 from specbench.runs import records
-from specbench.runs.configuration import CellConfig, Environment, TaskConfig, read_section
+from specbench.runs.configuration import Environment, read_section
 from specbench.runs.frames import example_ids, read_samples, rows_of
 from specbench.runs.model import ERROR, SampleRecord
 from specbench.runs.run import CONFIG, ENVIRONMENT, Run, refuse_benchmarks
@@ -56,7 +56,8 @@ class Verification:
     @property
     def total(self) -> int:
         """The largest number of samples to decode again."""
-        return self.samples * sum(len(_decoded_cells(task)) for task in self.run.tasks.values())
+        tasks = self.run.tasks.values()
+        return self.samples * sum(not cell.timing for task in tasks for cell in task.cells)
 
     @cached_property
     def source(self) -> str:
@@ -151,9 +152,9 @@ class Verification:
         if wrong and path.exists():
             yield finding_of(f"{ENVIRONMENT} can be read", self.run.folder.name, [f"it {wrong}"])
         elif any(record.method not in self.run.servers for record in self.records):
-            facts = {**environment.models, "engine": environment.engine}
+            models = {**environment.models, "engine": environment.engine}
             names = ("target", "dtype", "device", "engine")
-            if lacking := [name for name in names if not facts.get(name)]:
+            if lacking := [name for name in names if not models.get(name)]:
                 lacking_facts = f"{', '.join(lacking)} of {ENVIRONMENT}"
                 self.unchecked.append(f"{lacking_facts}, which {wrong or 'lacks them'}")
 
@@ -233,8 +234,8 @@ class Verification:
         not_here: dict[str, list[str]] = {}  # methods, by the reason
         for name, task in run.tasks.items():
             cells = []
-            for cell in _decoded_cells(task):
-                if cell.method not in methods:
+            for cell in task.cells:
+                if cell.timing or cell.method not in methods:  # texts that are not recorded
                     continue
                 try:
                     cells.append(replay.cell(cell, name))
@@ -245,8 +246,8 @@ class Verification:
                 faults += filter(None, [head_difference(cell, cells[-1])])
             if cells and any(example.prompt for example in examples[name].values()):
                 tasks.append(task_plan(run, name, examples[name], self._metrics(name), cells))
-        for reason, names in not_here.items():
-            self.unchecked.append(f"{', '.join(dict.fromkeys(names))} ({reason})")
+        for reason, absent in not_here.items():
+            self.unchecked.append(f"{', '.join(dict.fromkeys(absent))} ({reason})")
         if heads:
             yield finding_of("heads are those of the run", f"{heads} cells", faults)
         if not self.samples:
@@ -266,8 +267,3 @@ class Verification:
             if left := len(self.records) - len(decoded):
                 chosen = f" (--seed {self.seed} chose the others)"
                 self.unchecked.append(f"{left:,} samples that were not decoded again{chosen}")
-
-
-def _decoded_cells(task: TaskConfig) -> list[CellConfig]:
-    """Return the cells of a task whose texts are recorded."""
-    return [cell for cell in task.cells if not cell.timing]

@@ -301,7 +301,6 @@ def test_a_head_is_loaded_once_and_called_as_a_function(mini):
     file = HeadFile(UNTRAINED, Path(UNTRAINED))
     for _ in range(2):
         bound = bind("diversed", {"head": file}, mini, heads)
-        assert isinstance(bound.rule, partial)
-        assert bound.head is heads[Path(UNTRAINED)]
+        assert isinstance(bound.rule, partial) and bound.head is heads[Path(UNTRAINED)]
         assert bound.rule.keywords["head"] == bound.head.weigh
     assert len(heads) == 1

@@ -11,10 +11,10 @@ from specbench.decoding.heads.registry import (
     bundled_heads,
     describe_heads,
     expand_family,
-    facts,
     find_head,
     listed_heads,
     read_description,
+    training_of,
 )
 from specbench.engine.loading import load_pair
 from specbench.engine.pairs import Loading, PairSpec, get_pair
@@ -121,7 +121,7 @@ def test_the_note_names_the_head_and_its_training(tmp_path, stored):
     wish, loss = {"target_acceptance": 0.85}, {"max_quality_loss": 2.5}
     bundled = HeadFile("bundled", make_head(tmp_path / "b", task="news", kind="linear"))
     trained = make_head(tmp_path / "r" / "news", task="news", kind="linear", recipe=wish)
-    assert facts(HeadFile("r", trained)) == {"kind": "linear", "task": "news", **wish}
+    assert training_of(HeadFile("r", trained)) == {"kind": "linear", "task": "news", **wish}
     worths = (("y", False, "no better than anything"), ("z", True, "above the front"))
     described = [
         *((task, bundled) for task in ("news", "math")),

@@ -83,7 +83,6 @@ def fresh_cache() -> Iterator[None]:
 
 @pytest.fixture
 def processes(monkeypatch) -> list["subprocess.Popen[bytes]"]:
-    """Collect the processes that are started."""
     started = []
     popen = subprocess.Popen
 
@@ -153,8 +152,7 @@ def test_files_processes_and_network_are_refused(tmp_path):
     ]
     attempt = "try:\n    {}\nexcept PermissionError:\n    refused.append({!r})\n"
     program = "refused = []\n" + "".join(attempt.format(deed, deed) for deed in deeds)
-    assert passes(program, (f"assert refused == {deeds!r}",))
-    assert file.read_text() == "kept"
+    assert passes(program, (f"assert refused == {deeds!r}",)) and file.read_text() == "kept"
 
 
 def test_equal_programs_run_once(processes):

@@ -40,7 +40,6 @@ def without(monkeypatch) -> Callable[..., None]:
 
 @pytest.fixture
 def passes() -> Callable[..., bool]:
-    """Run a program and return whether it passed."""
     return lambda program, *tests, entry_point="": judge(program, tests, entry_point, GENEROUS)[0]
 
 

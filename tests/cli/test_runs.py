@@ -132,20 +132,6 @@ def test_a_trace_is_a_picture_with_every_token(cli, finished):
     struck = re.findall(r"\.(\S+) .*line-through", picture)
     pieces = sum(picture.count(f'<text class="{name}"') for name in struck)
     assert pieces == sum(token is not None for token in rejected) + 1  # one more in the legend
-    refused = cli(*line_of(finished, "diversed"), "-o", "trace.gif")
-    assert (refused.code, refused.err.count("\n")) == (2, 1)
-
-
-def test_a_trace_is_a_page_with_the_same_marks(cli, finished):
-    written = cli(*line_of(finished, "diversed"), "-o", "trace.html")
-    assert (written.code, written.out) == (0, "trace.html\n")
-    page = Path("trace.html").read_text()
-    rounds = sample(finished, "diversed")["per_round"]
-    mismatched = [agreed for of_round in rounds["agreed"] for agreed in of_round].count(False)
-    assert len(re.findall("<mark[ >]", page)) == mismatched + 1  # one more in the legend
-    assert page.count("style=--w:") == sum(
-        len(w) + (t is not None) for w, t in zip(rounds["weights"], rounds["rejected"], strict=True)
-    )
 
 
 def test_a_damaged_record_is_refused(cli, run):

@@ -49,23 +49,19 @@ def test_beyond_the_measured_sizes_nothing_is_guessed(batch, length):
 
 
 @pytest.mark.parametrize(
-    ("change", "complaint"),
+    "change",
     [
-        ({"round_seconds": 0.0}, "data row 1 is not a cost"),
-        ({"round_seconds": "x"}, "data row 1 is not a cost"),
-        ({"round_seconds": np.inf}, "data row 1 is not a cost"),
-        ({"batch_size": 1.5}, "data row 1 is not a cost"),
-        ({"batch_size": 1e300}, "data row 1 is not a cost"),
-        ({"draft_length": -1}, "data row 1 is not a cost"),
-        ({"draft_seconds": 99.0}, "data row 1 is not a cost"),
-        ({"batch_size": 7}, r"lacks batch 7 with draft length 1|lacks batch 1 with"),
+        *({"round_seconds": value} for value in (0.0, "x", np.inf)),
+        *({"batch_size": value} for value in (1.5, 1e300, 7)),
+        *({"draft_length": -1}, {"draft_seconds": 99.0}),
     ],
 )
-def test_other_numbers_are_refused(tmp_path, change, complaint):
+def test_other_numbers_are_refused(tmp_path, change):
     table = affine().astype(object)
-    for name, value in change.items():
-        table.loc[0, name] = value
+    table.loc[0, [*change]] = [*change.values()]
     table.to_csv(tmp_path / "costs.csv", index=False)
+    lacking = r"lacks batch 7 with draft length 1|lacks batch 1 with"
+    complaint = lacking if 7 in change.values() else "data row 1 is not a cost"
     with pytest.raises(UsageError, match=complaint):
         read_costs(tmp_path / "costs.csv")
 
@@ -83,14 +79,9 @@ def test_files_without_costs_are_refused(tmp_path, name, content):
 def test_times_of_bench_become_costs(tmp_path):
     rows = [
         {
-            "engine": engine,
-            "method": "sd" if n else "autoregressive",
-            "batch_size": b,
-            "draft_length": n,
-            "repeat": 0,
-            "rounds": 10,
+            **{"engine": engine, "method": "sd" if n else "autoregressive", "batch_size": b},
+            **{"draft_length": n, "repeat": 0, "rounds": 10, "draft_seconds": float(n)},
             "decode_seconds": 10 * seconds * (1 + n + b),
-            "draft_seconds": float(n),
         }
         for engine, seconds in (("eager", 1.0), ("compile", 0.5), ("transformers", 9.0))
         for b in (1, 2)
@@ -107,9 +98,6 @@ def test_times_of_bench_become_costs(tmp_path):
         read_costs(tmp_path, "compile")
     with pytest.raises(UsageError, match=r"cannot read the costs .*repeats\.csv"):
         read_costs(tmp_path / "nowhere" / "repeats.csv")
-
-
-MODEL, LOOKUP = ModelDrafter(), LookupDrafter()
 
 
 def llama_bench(
@@ -222,23 +210,20 @@ def test_latencies_of_vllm_need_the_file_with_their_options(tmp_path):
         ("not json", "cannot read"),
         (json.dumps(serve(None, 9.0)), "no max_concurrency"),
         (json.dumps(llama_bench("t", 1, 1.0, (1,))), "measure 1 to 2 or more, as llama-bench -p"),
-        (json.dumps([*llama_bench("a", 1, 1, (2,)), *llama_bench("b", 1, 1, (2,))] * 1), ""),
-        (
-            json.dumps([row for n in "abc" for row in llama_bench(n, 1, 1.0, (2,))]),
-            "has times of 3 models",
-        ),
+        (json.dumps([t for n in "abc" for t in llama_bench(n, 1, 1, (2,))]), "times of 3 models"),
+        (None, r"cannot read .*r\.json"),
     ],
 )
 def test_other_files_are_refused_in_one_sentence(tmp_path, content, complaint):
     path = tmp_path / "r.json"
-    path.write_text(content)
-    if not complaint:
-        assert read_reports([path]).lengths[-1] == 1
-        return
+    if content is not None:
+        path.write_text(content)
     with pytest.raises(UsageError, match=complaint):
         read_reports([path])
 
 
-def test_a_missing_file_is_told(tmp_path):
-    with pytest.raises(UsageError, match=r"cannot read .*nowhere\.json"):
-        read_reports([tmp_path / "nowhere.json"])
+def test_models_of_one_size_are_target_and_draft(tmp_path):
+    (path := tmp_path / "r.json").write_text(
+        json.dumps([*llama_bench("a", 1, 1, (2,)), *llama_bench("b", 1, 1, (2,))])
+    )
+    assert read_reports([path]).lengths[-1] == 1

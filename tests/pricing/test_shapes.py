@@ -21,26 +21,47 @@ from specbench.pricing.machines import (
     machines,
 )
 
+# The names of each known model or machine, of which the last key has none.
+MODELS = """
+qwen3-32b: Qwen/Qwen3-32B, qwen3-32b-int4
+qwen3-30b-a3b: Qwen3-Coder-30B-A3B-Instruct-FP8
+qwen3.8-27b: unsloth/Qwen3.8-27B-GGUF:Qwen3.8-27B-UD-Q4_K_XL.gguf
+llama-3.1-8b: RedHatAI/Meta-Llama-3.1-8B-Instruct-AWQ-INT4, DeepSeek-R1-Distill-Llama-8B
+llama-3-8b: Meta-Llama-3-8B-Instruct
+llama-3.3-70b: llama3.3:70b
+deepseek-r1: deepseek-ai/DeepSeek-R1-0528
+gpt-oss-120b: openai/gpt-oss-120b
+: Qwen3-33B, GPT-2"""
+MACHINES = """
+a100: NVIDIA A100-SXM4-80GB
+a100-40gb: A100-SXM4-40GB
+h100: 8xH100
+h100-94gb: H100 94 GB
+h100-nvl: H100 NVL 94 GB
+h200: 4 × H200 141GB
+b200: GB200
+gh200: NVIDIA GH200 480GB
+mi300x: MI300X
+rtx3090: 2x RTX 3090
+rtx3090ti: RTX 3090 Ti
+rtx5090-laptop: GeForce RTX 5090 Laptop GPU
+rtx-pro-6000: NVIDIA RTX PRO 6000 Blackwell Workstation
+rx7900xtx: Radeon RX 7900 XTX
+m3-ultra: Apple M3 Ultra (512 GB)
+m4-max: MacBook Pro M4 Max 128GB
+strix-halo: Ryzen AI Max+ 395
+: H1000, TPU v5e"""
+
 
 @pytest.mark.parametrize(
-    ("name", "key"),
-    [
-        ("Qwen/Qwen3-32B", "qwen3-32b"),
-        ("qwen3-32b-int4", "qwen3-32b"),  # and not qwen3-4b
-        ("RedHatAI/Meta-Llama-3.1-8B-Instruct-AWQ-INT4", "llama-3.1-8b"),
-        ("Meta-Llama-3-8B-Instruct", "llama-3-8b"),
-        ("llama3.3:70b", "llama-3.3-70b"),
-        ("DeepSeek-R1-Distill-Llama-8B", "llama-3.1-8b"),
-        ("deepseek-ai/DeepSeek-R1-0528", "deepseek-r1"),
-        ("Qwen3-Coder-30B-A3B-Instruct-FP8", "qwen3-30b-a3b"),
-        ("unsloth/Qwen3.8-27B-GGUF:Qwen3.8-27B-UD-Q4_K_XL.gguf", "qwen3.8-27b"),
-        ("openai/gpt-oss-120b", "gpt-oss-120b"),
-        ("Qwen3-33B", None),
-        ("GPT-2", None),
-    ],
+    ("lines", "look_up", "table"),
+    [(MODELS, shapes.known_shape, shapes.known_shapes), (MACHINES, known_machine, machines)],
 )
-def test_models_are_known_by_any_name(name, key):
-    assert shapes.known_shape(name) == (shapes.known_shapes()[key] if key else None)
+def test_models_and_machines_are_known_by_any_name(lines, look_up, table):
+    for line in lines.strip().splitlines():
+        key, names = line.split(": ", 1)
+        for name in names.split(", "):
+            assert look_up(name) == (table()[key] if key else None), name
 
 
 def test_known_shapes_have_as_many_weights_as_their_names_say():
@@ -51,34 +72,6 @@ def test_known_shapes_have_as_many_weights_as_their_names_say():
             assert shape.stored == pytest.approx(1e9 * float(sizes[0]), rel=rel), name
         if len(sizes) == 2:  # of which a token uses some
             assert shape.multiplied == pytest.approx(1e9 * float(sizes[1]), rel=0.25), name
-
-
-@pytest.mark.parametrize(
-    ("name", "key"),
-    [
-        ("NVIDIA A100-SXM4-80GB", "a100"),
-        ("A100-SXM4-40GB", "a100-40gb"),
-        ("H100 94 GB", "h100-94gb"),
-        ("2x RTX 3090", "rtx3090"),
-        ("8xH100", "h100"),
-        ("4 × H200 141GB", "h200"),
-        ("Radeon RX 7900 XTX", "rx7900xtx"),
-        ("H100 NVL 94 GB", "h100-nvl"),
-        ("MI300X", "mi300x"),
-        ("GeForce RTX 5090 Laptop GPU", "rtx5090-laptop"),
-        ("RTX 3090 Ti", "rtx3090ti"),
-        ("Apple M3 Ultra (512 GB)", "m3-ultra"),
-        ("MacBook Pro M4 Max 128GB", "m4-max"),
-        ("NVIDIA RTX PRO 6000 Blackwell Workstation", "rtx-pro-6000"),
-        ("GB200", "b200"),
-        ("NVIDIA GH200 480GB", "gh200"),
-        ("Ryzen AI Max+ 395", "strix-halo"),
-        ("H1000", None),
-        ("TPU v5e", None),
-    ],
-)
-def test_machines_are_known_by_any_name(name, key):
-    assert known_machine(name) == (machines()[key] if key else None)
 
 
 @pytest.mark.parametrize(
@@ -111,23 +104,15 @@ def test_engines_begin_a_name():
     assert known_engine("my own loop") is None
 
 
-@pytest.mark.parametrize(
-    ("text", "layers", "head"),
-    [
-        ("bf16", 16, 16),
-        ("fp8", 8, 16),
-        ("AWQ-INT4", 4.25, 16),
-        ("w4a16", 4.25, 16),
-        ("UD-Q4_K_XL", 4.9, 4.9),
-        ("q8_0", 8.5, 8.5),
-        ("IQ3_XS", 3.9, 3.9),
-        ("NVFP4", 4.5, 16),
-        ("model-q6_k.gguf", 6.6, 6.6),
-    ],
-)
-def test_formats_have_bits(text, layers, head):
-    precision = shapes.precision_of(text, "fp8")
-    assert precision is not None and precision == (layers, head, 8)
+def test_formats_have_bits():
+    bits = {
+        **{"bf16": (16, 16), "fp8": (8, 16), "AWQ-INT4": (4.25, 16), "w4a16": (4.25, 16)},
+        **{"UD-Q4_K_XL": (4.9, 4.9), "q8_0": (8.5, 8.5), "IQ3_XS": (3.9, 3.9)},
+        **{"NVFP4": (4.5, 16), "model-q6_k.gguf": (6.6, 6.6)},
+    }
+    assert {text: shapes.precision_of(text, "fp8") for text in bits} == {
+        text: (*layers_and_head, 8) for text, layers_and_head in bits.items()
+    }
     assert shapes.precision_of("seven") is None
 
 
@@ -189,20 +174,18 @@ def test_a_gguf_file_has_the_bits_of_its_size(tmp_path):
     assert 16 <= model.precision.layers <= 17  # and the header
 
 
-@pytest.mark.parametrize(
-    ("content", "complaint"),
-    [("{}", "no 'num_hidden_layers'"), ("{", "cannot read"), ('{"hidden_size": "x"}', "no '")],
-)
-def test_a_configuration_without_sizes_is_refused(tmp_path, content, complaint):
-    (tmp_path / "config.json").write_text(content)
-    with pytest.raises(UsageError, match=complaint):
-        shapes.find_model(str(tmp_path))
-
-
-@pytest.mark.parametrize("name", ["nobody", "llama-9-9b", "no such model"])
-def test_a_model_without_a_shape_is_refused_in_one_sentence(name):
-    with pytest.raises(UsageError, match=f"no shape of `{name}`: name a folder"):
-        shapes.find_model(name)
+def test_a_model_without_a_shape_is_refused_in_one_sentence(tmp_path):
+    for content, complaint in (
+        ("{}", "no 'num_hid"),
+        ("{", "cannot read"),
+        ('{"hidden":1}', "no '"),
+    ):
+        (tmp_path / "config.json").write_text(content)
+        with pytest.raises(UsageError, match=complaint):
+            shapes.find_model(str(tmp_path))
+    for name in ("nobody", "llama-9-9b", "no such model"):
+        with pytest.raises(UsageError, match=f"no shape of `{name}`: name a folder"):
+            shapes.find_model(name)
 
 
 def test_a_model_of_the_hub_is_described_by_its_configuration(tmp_path, monkeypatch):

@@ -174,8 +174,8 @@ def gap_between(heads: list[Setting], front: list[Setting], gain: Gain) -> Gap:
     order = [int(point) for point in np.argsort(front_gains.value[0])]
     for gained in gains.value[0, :first]:
         below = [point for point in order if front_gains.value[0, point] < gained]  # not NaN
-        above = [point for point in order if front_gains.value[0, point] >= gained]
-        neighbours.append((next(reversed(below), None), next(iter(above), None)))
+        beyond = [point for point in order if front_gains.value[0, point] >= gained]
+        neighbours.append((next(reversed(below), None), next(iter(beyond), None)))
     # Without a point of lower gain, the front is at its highest quality there.
     lower = [
         np.full(len(quality), -np.inf) if below is None else front_gains.value[:, below]

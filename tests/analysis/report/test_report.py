@@ -186,6 +186,12 @@ def test_traces_are_bounded(finished, cells, monkeypatch):
     expected = [(task, sample) for sample in ("test-0", "test-1") for task in TASKS]
     assert [(each.task, each.sample) for each in whole.prompts] == expected
     assert whole.notes == []
+    page = "".join(article for each in whole.prompts for _, article in each.traces)
+    rounds = [record.per_round for records in run.samples.values() for record in records]
+    agreed = [flags for each in rounds for flags in each.agreed or ()]
+    assert page.count("<mark") == sum(flags.count(False) for flags in agreed) > 0
+    weights = [(w, t) for each in rounds for w, t in zip(each.weights, each.rejected, strict=True)]
+    assert page.count("style=--w:") == sum(len(w) + (t is not None) for w, t in weights if w) > 0
     size = sum(len(article) for each in whole.prompts[:2] for _, article in each.traces)
     monkeypatch.setattr(pages, "LARGEST", size)
     cut = pages.collect_traces([run])

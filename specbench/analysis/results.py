@@ -28,7 +28,7 @@ from specbench.analysis.verdicts.margin import margin_rows, with_arms
 from specbench.analysis.verdicts.remarks import measured_on, remarks
 from specbench.analysis.verdicts.sampling import sampling_rows
 from specbench.analysis.verdicts.slower import slower_methods
-from specbench.errors import UsageError, unknown
+from specbench.errors import UsageError
 from specbench.runs.columns import TIMED
 from specbench.runs.frames import (
     CELL,
@@ -282,7 +282,7 @@ class Results:
 
         Args:
             figure: A figure that ``specbench plot`` draws from runs, or ``FILE.py:FUNCTION``.
-            style: ``screen``, or ``paper`` for print.
+            style: ``screen``, ``paper`` for print, or a style file of matplotlib's.
             **options: Of the figure: ``against`` of ``pareto``.
         """
         from specbench.analysis.figures.style import page
@@ -290,8 +290,6 @@ class Results:
         draw = load_figure(figure)
         if source_of(figure) == HEADS:
             raise UsageError(f"{figure} draws heads, not runs: use `specbench plot {figure}`")
-        if style not in STYLES:
-            raise UsageError(unknown("style", style, STYLES))
         with page(style):
             return draw(self, **options).figure
 

@@ -47,8 +47,10 @@ class PlotOptions(Options):
     )
     style: str = option(
         figures.STYLES[0],
-        "paper: letters and widths for a column or a page of print; screen: larger ones.",
-        choices=figures.STYLES,
+        "paper: letters and widths for a column or a page of print; screen: larger ones; or a "
+        "FILE.mplstyle of matplotlib's, with fonts and colours of your own.",
+        metavar="NAME|FILE",
+        complete=lambda: figures.STYLES,
     )
     width: float | None = option(
         None, "Width of the figure in inches.", gt=0.5, le=40, shown="that of the style"

@@ -187,8 +187,9 @@ def _draw(panel: _Panel) -> None:
         if mark == "front" and line["quality_low"].notna().any():
             ends = (line["quality_low"], line["quality_high"])
             axes.fill_between(line["x"], *ends, color=colour, alpha=0.18, linewidth=0, zorder=1)
-    axes.set_ylabel(shown("quality", cells["quality_metric"].iloc[0]).label)
-    axes.set_xlabel(shown(cost.column).label)
+    # An arrow points to what is better.
+    axes.set_ylabel(f"{shown('quality', cells['quality_metric'].iloc[0]).label} →")
+    axes.set_xlabel(f"{shown(cost.column).label} {'←' if cost.gain == 'time' else '→'}")
     axes.margins(x=0.08, y=0.14)
     axes.locator_params(axis="x", nbins=4, steps=[1, 2, 5, 10])
 

@@ -31,7 +31,7 @@ from PIL import Image
 from specbench.analysis.figures import STYLES
 from specbench.analysis.tables.shown import ENDS
 from specbench.analysis.tables.table import to_csv
-from specbench.errors import UsageError, printable
+from specbench.errors import UsageError, printable, unknown
 from specbench.files import clear_errors, write_atomically
 from specbench.plugins import short_name
 
@@ -112,6 +112,8 @@ class Page(NamedTuple):
 PAPER, SCREEN = STYLES
 PAGES = {PAPER: Page(1.0, 1.0, 300), SCREEN: Page(1.6, 1.12, 150)}
 _page = ContextVar("page", default=PAGES[PAPER])
+#: Settings of a style file of the user's, over those of all figures.
+_own_settings: ContextVar[dict[str, Any]] = ContextVar("own settings")
 #: The methods without a look that a figure shows, in order.
 _arms: ContextVar[Sequence[str]] = ContextVar("arms", default=())
 
@@ -163,12 +165,30 @@ def look(method: str) -> Look:
 
 @contextmanager
 def page(style: str, width: float | None = None) -> Iterator[None]:
-    """Use one of ``STYLES`` inside the context, with a width in inches of the user's."""
-    before = _page.set(PAGES[style]._replace(width=width))
+    """Use one of ``STYLES`` inside the context, or ``paper`` with the settings of a file.
+
+    Args:
+        style: One of ``STYLES``, or the path of a style file of matplotlib's.
+        width: Inches, in place of those of the style.
+
+    Raises:
+        UsageError: There is no such style or file.
+    """
+    settings: dict[str, Any] = {}
+    if style not in PAGES:
+        if not style.endswith(".mplstyle"):
+            raise UsageError(f"{unknown('style', style, STYLES)} A FILE.mplstyle is read, too")
+        try:
+            settings = dict(matplotlib.rc_params_from_file(style, use_default_template=False))
+        except (OSError, ValueError) as error:
+            raise UsageError(f"--style {style} cannot be read: {error}") from error
+    before = _page.set(PAGES.get(style, PAGES[PAPER])._replace(width=width))
+    own_before = _own_settings.set(settings)
     try:
         yield
     finally:
         _page.reset(before)
+        _own_settings.reset(own_before)
 
 
 def paged(draw: Callable[Given, Drawing]) -> Callable[Given, Drawing]:
@@ -182,7 +202,8 @@ def paged(draw: Callable[Given, Drawing]) -> Callable[Given, Drawing]:
             arms = distinct(arguments[0].cells, "method")  # type: ignore[attr-defined]
         before = _arms.set([method for method in arms if method not in LOOKS])
         try:
-            with matplotlib.rc_context(sizes | {"figure.dpi": _page.get().dpi}, fname=_SETTINGS):
+            shared = matplotlib.rc_context(sizes | {"figure.dpi": _page.get().dpi}, fname=_SETTINGS)
+            with shared, matplotlib.rc_context(_own_settings.get({})):
                 drawing = draw(*arguments, **named)
                 settle(drawing.figure)
         finally:

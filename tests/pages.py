@@ -8,6 +8,7 @@ ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PAGES = [
     README,
+    ROOT / "CONTRIBUTING.md",
     *(ROOT / folder / "README.md" for folder in ("results", "tasks")),
     *sorted((ROOT / "specbench").rglob("*.md")),
 ]

@@ -94,7 +94,7 @@ class Servers(Headers):
     rule: list[str] | None = option(
         None,
         "Rule by which vLLM with specbench's plugin verifies for an arm, such as "
-        "mixed=static:weight=0.5; see `specbench docs servers`.",
+        "mixed=static:weight=0.5; see `specbench docs vllm`.",
         metavar="NAME=RULE",
         needs=NEEDS_SERVER,
     )
@@ -214,7 +214,7 @@ def serve(
         return
     if (program := shutil.which(options.vllm)) is None:
         raise UsageError(
-            f"no program {options.vllm}: name vLLM's with --vllm (see `specbench docs servers`)"
+            f"no program {options.vllm}: name vLLM's with --vllm (see `specbench docs vllm`)"
         )
     os.execve(program, command, {**os.environ, **environment})
 

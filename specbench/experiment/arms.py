@@ -133,7 +133,7 @@ class ArmRunner:
         if not streamed.error:
             raise UsageError(
                 f"the server of {arm.name} ignores --rule, since it is no vLLM with specbench's "
-                "plugin: start it by `specbench serve` (see `specbench docs servers`)"
+                "plugin: start it by `specbench serve` (see `specbench docs vllm`)"
             )
 
     def _first_step(self, arm: Arm) -> Step:

@@ -42,10 +42,8 @@ def test_a_body_is_sent_to_all_or_one_and_belongs_to_the_run(cli):
         assert all({name: b.get(name) for name in body} == body for b in fake.bodies)
         assert ("user" in fake.bodies[-1]) == (fake is fast)
         config = json.loads(Path("run/config.json").read_text(encoding="utf-8"))
-        (arm,) = [
-            a for a in config["servers"] if a["name"] == ("fast" if fake is fast else "plain")
-        ]
-        assert arm["body"] == body
+        arms_by_name = {arm["name"]: arm for arm in config["servers"]}
+        assert arms_by_name["fast" if fake is fast else "plain"]["body"] == body
     assert both(cli, plain, fast, *bodies).code == 0  # the same run
     other = both(cli, plain, fast, *bodies[2:])
     assert other.code == 2 and "run contains another run (servers is" in other.err
@@ -118,12 +116,11 @@ def test_prompts_and_caches_that_differ_are_named(cli):
 @pytest.mark.parametrize(
     ("answered", "options", "code"),
     [
-        ("tiny-2026-08-06", [], 0),
-        ("org/tiny", [], 0),
-        ("", [], 0),
-        ("other", [], 2),
-        ("other", ["--alias", "fast=other"], 0),
-        ("other", ["--alias", "plain=other"], 2),
+        *(("tiny-2026-08-06", [], 0), ("org/tiny", [], 0), ("", [], 0), ("other", [], 2)),
+        *(
+            (("other", ["--alias", f"{arm}=other"], code))
+            for arm, code in (("fast", 0), ("plain", 2))
+        ),
     ],
 )
 def test_a_server_may_answer_by_another_name_of_its_model(cli, answered, options, code):
@@ -228,11 +225,8 @@ def test_counts_that_contradict_their_text_have_no_rates(cli):
     wordy = Fake(lambda prompt: ["so it is, as we know, #### 4"], report=once.report)
     assert both(cli, Fake(solved), wordy).code == 0
     rows = pd.read_csv("run/samples.csv")
-    assert (
-        rows.loc[rows["method"] == "fast", ["tokens_per_second", "output_tokens"]]
-        .isna()
-        .all(axis=None)
-    )
+    rates = rows.loc[rows["method"] == "fast", ["tokens_per_second", "output_tokens"]]
+    assert rates.isna().all(axis=None)
     said = told(cli)
     assert "fast: usage does not count the text in 12 of 12 answers" in said
     assert "tokens take" not in said and "first token, ms" in said
@@ -271,17 +265,8 @@ def test_a_prompt_that_is_too_long_is_one_missing_answer_wherever_it_stands(cli)
         return long
 
     with arms(plain=Fake(solved), fast=Fake(solved, fault=short)) as servers:
-        words = (
-            "run",
-            "--prompts",
-            "p.jsonl",
-            "--metric",
-            "accuracy",
-            "--no-progress",
-            "-o",
-            "run",
-        )
-        done = cli(*words, *servers)
+        line = "run --prompts p.jsonl --metric accuracy --no-progress -o run"
+        done = cli(*line.split(), *servers)
     statuses = [(record["method"], record["status"]) for record in records(Path("run"))]
     assert done.code == 1 and statuses.count(("fast", "error")) == 7
     assert statuses.count(("fast", "ok")) == 5 and statuses.count(("plain", "ok")) == 12

@@ -56,9 +56,8 @@ def test_it_says_where_speculation_pays(cli, costs):
 
 
 def test_no_drafts_and_no_schedule_where_nothing_pays(cli, costs):
-    result = cli(
-        *f"decide --acceptance .3,.2 --costs {costs} --batch-size 8 --output o".split(), code=0
-    )
+    line = f"decide --acceptance .3,.2 --costs {costs} --batch-size 8 --output o"
+    result = cli(*line.split(), code=0)
     assert result.out.startswith("Leave it off at batch 8.\n")
     assert "--speculative" not in result.out
 
@@ -70,10 +69,8 @@ def test_acceptance_by_position_needs_no_models(cli, costs, monkeypatch):
     answer = "Speculate at batch 1 with greedy: N = 3; Leave it off at batch 8.\n2.58 times as fast"
     assert result.out.startswith(answer)
     assert "N = 3 is the largest that was priced, and the best at batch 1," in result.err
-    result = cli(
-        *["decide", "--acceptance", ".9,.9,.8", "--machine", "h100", "--pair", "llama", "-o", "o"],
-        code=0,
-    )
+    line = "decide --acceptance .9,.9,.8 --machine h100 --pair llama -o o"
+    result = cli(*line.split(), code=0)
     assert '"model": "meta-llama/Llama-3.2-1B-Instruct"' in result.out
 
 
@@ -98,11 +95,8 @@ def test_models_and_machines_that_are_not_here_are_answered_without_torch(cli, m
 def test_without_acceptance_it_says_from_which_one_it_pays(cli, serving):
     line = f"decide --target qwen3-32b --drafter eagle3,mtp --machine h100 --serving {serving}"
     result = cli(*line.split(), "-o", "o", code=0)
-    first = result.out.splitlines()[0]
-    assert re.fullmatch(
-        r"eagle3 pays from 1\.\d\d \[.*\] tokens per round \(N = \d, \d+ % accepted\) at batch 1",
-        first,
-    )
+    pays = r"eagle3 pays from 1\.\d\d \[.*\] tokens per round \(N = \d, \d+ % accepted\) at batch 1"
+    assert re.fullmatch(pays, result.out.splitlines()[0])
     assert "never" not in result.out and "InstructCoder, n = 96, tomasruizt" in result.out
 
 
@@ -154,45 +148,27 @@ def test_what_mlx_printed_are_costs(cli):
             for b, rate in rates.items()
         )
     )
-    cli(
-        *["decide", "--costs", "t.txt", "--drafter", "mtp", "--acceptance", ".8", "-o", "o"], code=0
-    )
+    line = "decide --costs t.txt --drafter mtp -o o"
+    cli(*line.split(), "--acceptance", ".8", code=0)
     (row,) = [r for r in rows(Path("o/decision/decision.csv")) if r["draft_length"] == "3"]
     assert float(row["break_even"]) == pytest.approx((4 / 150) / (1 / 50), rel=1e-4)
-    assert (
-        "pays from 1.33" in cli(*["decide", "--costs", "t.txt", "--drafter", "mtp", "-o", "o"]).out
-    )
+    assert "pays from 1.33" in cli(*line.split()).out
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (
-            "--target qwen3-32b --drafter eagle3 --machine h200 --acceptance .75",
-            "with eagle3: N = ",
-        ),
-        ("--target qwen3-32b --drafter eagle --machine b200 --acceptance .7", "with eagle: N = "),
-        (
-            "--target qwen3.8-27b --drafter mtp --weights q4_k_m --machine rtx5090 "
-            "--acceptance .9,.8,.8",
-            "RTX 5090, llama.cpp",
-        ),
-        ("--target qwen3-8b --drafter dflash --machine b200 --acceptance .85", "with block: N = "),
-        (
-            "--target llama-3.3-70b --drafter eagle3 --machine h200 --gpus 8 --cache fp8 "
-            "--acceptance .8,.7",
-            "8 x NVIDIA H200 SXM, vLLM",
-        ),
-        (
-            "--target qwen3-14b --drafter eagle3 --machine h100 --context-length 8000 "
-            "--cached-prompt 6000 --acceptance .6",
-            "Qwen3-14B",
-        ),
-        ("--pair gemma3 --machine a100 --weights bf16,fp8 --acceptance .8", "gemma3"),
-        ("--pair llama --machine h200 --serving specbench --acceptance .8", "CUDA graphs"),
-    ],
-)
-def test_what_people_run_is_answered_by_its_shape(cli, options, said):
+RUN_BY_PEOPLE = """
+--target qwen3-32b --drafter eagle3 --machine h200 --acceptance .75 | with eagle3: N =
+--target qwen3-32b --drafter eagle --machine b200 --acceptance .7 | with eagle: N =
+--target qwen3.8-27b --drafter mtp --weights q4_k_m --machine rtx5090 --acceptance .9,.8,.8 | RTX 5090, llama.cpp
+--target qwen3-8b --drafter dflash --machine b200 --acceptance .85 | with block: N =
+--target llama-3.3-70b --drafter eagle3 --machine h200 --gpus 8 --cache fp8 --acceptance .8,.7 | 8 x NVIDIA H200 SXM, vLLM
+--target qwen3-14b --drafter eagle3 --machine h100 --context-length 8000 --cached-prompt 6000 --acceptance .6 | Qwen3-14B
+--pair gemma3 --machine a100 --weights bf16,fp8 --acceptance .8 | gemma3
+--pair llama --machine h200 --serving specbench --acceptance .8 | CUDA graphs"""  # noqa: E501
+
+
+@pytest.mark.parametrize("line", RUN_BY_PEOPLE.strip().splitlines())
+def test_what_people_run_is_answered_by_its_shape(cli, line):
+    options, said = line.split(" | ")
     result = cli("decide", *options.split(), "--json", "--output", "o", code=0)
     content = json.loads(result.out)
     assert "Computed; " in content["answer"]

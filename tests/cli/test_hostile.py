@@ -44,11 +44,8 @@ def small(finished, tmp_path_factory) -> Path:
     """One task of the finished run with two methods."""
     run = Path(shutil.copytree(finished, tmp_path_factory.mktemp("runs") / "r"))
 
-    def fits(row: dict[str, Any]) -> bool:
-        few = row["method"] in ("sd", "static") and row["draft_length"] == 3
-        return row["task"] == "mini-math" and few
-
-    reduce_run(run, fits)
+    some = [("mini-math", method, 3) for method in ("sd", "static")]
+    reduce_run(run, lambda row: (row["task"], row["method"], row["draft_length"]) in some)
     return run
 
 
@@ -97,9 +94,8 @@ def test_nothing_that_a_run_names_is_executed(cli, run, command):
     assert not (run.parent / "canary").exists()
     assert "(for the traceback" not in shown.err, shown.err
     if command == "verify":
-        assert shown.code == 1 and "is not bundled: name it with --metric" in " ".join(
-            shown.out.split()
-        )
+        remedy = "is not bundled: name it with --metric"
+        assert shown.code == 1 and remedy in " ".join(shown.out.split())
     if command == "trace":  # the only one of them that needs the models
         assert shown.code == 2 or "--target" in shown.err
 
@@ -181,17 +177,9 @@ def steered(run) -> Path:
     """A run whose names contain control characters, a formula, HTML and LaTeX."""
     evil = f"=cmd|' /C calc'!A0{STEERING}<script>alert(1)</script>\\input{{/etc/passwd}}"
 
-    def edit(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        return [row | {"sample_id": f"{evil}{row['sample_id']}"} for row in rows]
-
-    def renamed(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        return [row | {"task": evil} for row in rows]
-
-    lines(run / "samples.jsonl", lambda rows: renamed(edit(rows)))
-    lines(
-        run / "examples.jsonl",
-        lambda rows: [r | {"task": evil, "id": evil + r["id"]} for r in rows],
-    )
+    for file, name in (("samples.jsonl", "sample_id"), ("examples.jsonl", "id")):
+        steer = lambda row, name=name: row | {"task": evil, name: evil + row[name]}  # noqa: E731
+        lines(run / file, lambda rows, steer=steer: [*map(steer, rows)])
     configure(run, lambda config: config["tasks"][0].update(name=evil))
     write_tables(run)
     return run
@@ -246,11 +234,9 @@ def test_samples_that_cannot_be_read_are_named_by_all_commands(cli, run, damage)
         assert shown.code or command == "report"
         assert "(for the traceback" not in shown.err
         assert "samples.csv" in shown.out + shown.err
-    assert (
-        "note: no verdicts: r" in shown.err
-        and 'id="verdict"' not in Path("report.html").read_text()
-    )
-    assert "no verdicts: r" in Path("report.html").read_text()
+    page = Path("report.html").read_text()
+    assert "note: no verdicts: r" in shown.err and "no verdicts: r" in page
+    assert 'id="verdict"' not in page
 
 
 @pytest.mark.parametrize("suffix", ["", ".xz"])

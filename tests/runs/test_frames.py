@@ -112,16 +112,12 @@ def test_a_selection_splits_tasks_by_category_and_turn(make):
     whole = ["mini-math"] * 3 + ["mini-code"]
     assert list(Selection().of(table)["task"]) == whole
     split = Selection(by=("category", "turn")).of(table)
-    assert list(split["task"]) == [
-        *("mini-math/a/turn 1", "mini-math/a/turn 2", "mini-math", "mini-code/b")
-    ]
+    names = "mini-math/a/turn 1", "mini-math/a/turn 2", "mini-math", "mini-code/b"
+    assert tuple(split["task"]) == names
     assert split.drop(columns="task").equals(table.drop(columns="task"))
-    for tasks, count in (
-        (["mini-math"], 3),
-        (["mini-math/a"], 2),
-        (["mini-math/a", "mini-code"], 3),
-    ):
-        assert len(Selection(tasks, by=("category",)).of(table)) == count
+    counts = {("mini-math",): 3, ("mini-math/a",): 2, ("mini-math/a", "mini-code"): 3}
+    for tasks, count in counts.items():
+        assert len(Selection([*tasks], by=("category",)).of(table)) == count
     with pytest.raises(UsageError, match="no task mini-math/c"):
         Selection(["mini-math/c"], by=("category",)).of(table)
     with pytest.raises(UsageError, match="no category: omit --by category"):
@@ -144,12 +140,10 @@ def test_rows_have_the_values_and_types_of_pandas():
 def test_decodes_in_memory_are_those_on_disk(tmp_path):
     """Also blanks, further metrics, the user's own numbers, and texts that were timed again."""
     scores = [{"accuracy": 1.0, "mine": 0.25}, {"accuracy": 0.0, "mine": 0.5}]
+    each = [{"sample_id": "p0", "category": "easy"}, {"sample_id": "p1", "category": ""}]
     lines = [
-        SampleRecord.model_validate(
-            {**RECORD, **SAMPLE, "sample_id": f"p{i}", "scores": s, "quality": s["accuracy"]}
-            | {"category": "" if i else "easy"}
-        )
-        for i, s in enumerate(scores)
+        SampleRecord(**{**RECORD, **SAMPLE, **names, "scores": s, "quality": s["accuracy"]})
+        for s, names in zip(scores, each, strict=True)
     ]
     timed = [line.model_copy(update={"timing": "a-a", "session": 0}) for line in lines]
     for name, records in (("samples.jsonl", lines), ("timings.jsonl", timed)):

@@ -93,12 +93,10 @@ def test_foreign_bytes_are_left_out_named_and_set_aside(tmp_path, caplog, suffix
         b"\0" * 900 + b"\n",
         b"[" * 100_000 + b"\n",
         *(to_line({**RECORD, name: value}) for name, value in ODD),
-        to_line({name: value for name, value in RECORD.items() if name != "key"}),
-        to_line({name: value for name, value in RECORD.items() if name != "method"}),
+        *(to_line({k: v for k, v in RECORD.items() if k != name}) for name in ("key", "method")),
         to_line({**RECORD, "text": "~"}).replace(b"~", rb"\uD800"),  # half of a character
         to_line({**RECORD, "sample_id": "~"}).replace(b"~", rb"\ud800"),
-        to_line({**RECORD, "repetition": 5}).replace(b"5", b"NaN"),
-        to_line({**RECORD, "repetition": 5}).replace(b"5", b"1e999"),
+        *(to_line({**RECORD, "repetition": 5}).replace(b"5", n) for n in (b"NaN", b"1e999")),
         to_line({**RECORD, "per_round": {"expected": [[5]]}}).replace(b"[[5]]", b"[[NaN]]"),
         to_line(RECORD)[:-1],  # its line end was not written
     ],
@@ -107,10 +105,8 @@ def test_a_damaged_line_costs_no_other_line(tmp_path, damage):
     path = tmp_path / records.RECORDS
     path.write_bytes(to_line(RECORD) + damage)
     damaged: list[int] = []
-    assert [r.line() for r in records.read_records(path, damaged=damaged)] == [
-        SampleRecord(**RECORD).line()
-    ]
-    assert damaged == [2]
+    (whole,) = records.read_records(path, damaged=damaged)
+    assert (whole.line(), damaged) == (SampleRecord(**RECORD).line(), [2])
 
 
 def test_a_flipped_byte_in_a_packed_file_is_no_damaged_line(tmp_path, caplog):
@@ -145,9 +141,7 @@ def test_every_field_of_an_example_survives_the_disk(tmp_path, full_disk):
     assert list(tmp_path.iterdir()) == []
     records.write_examples(tmp_path, tasks)
     assert len((tmp_path / "examples.jsonl").read_bytes().splitlines()) == 3
-    expected = {
-        task: {example.id: example for example in examples} for task, examples in tasks.items()
-    }
+    expected = {task: {each.id: each for each in examples} for task, examples in tasks.items()}
     assert records.read_examples(tmp_path) == expected
     path = tmp_path / "examples.jsonl"
     (tmp_path / "examples.jsonl.bz2").write_bytes(bz2.compress(path.read_bytes()))
@@ -182,11 +176,8 @@ def test_an_invalid_example_is_located(tmp_path):
 @pytest.mark.parametrize(
     ("recorded", "used", "dtype"),
     [
-        ("auto", "bfloat16", "bfloat16"),
-        ("float32", "bfloat16", "float32"),
-        ("auto", "int3", "auto"),
-        ("auto", {"a": 1}, "auto"),
-        ("auto", None, "auto"),
+        *(("auto", "bfloat16", "bfloat16"), ("float32", "bfloat16", "float32")),
+        *(("auto", used, "auto") for used in ("int3", {"a": 1}, None)),
     ],
 )
 def test_models_of_a_run_are_loaded_again_in_the_dtype_that_auto_meant(
@@ -250,10 +241,8 @@ def test_a_configuration_that_json_cannot_hold_is_no_configuration(tmp_path, val
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"rounds": 1.5}, "rounds: "),
-        ({"draft_length": -1}, "draft_length: "),
-        ({"draft_length": 10**6}, "draft_length: "),
-        ({"bleu_terms": "1 x"}, "bleu_terms: "),
+        *(({"rounds": 1.5}, "rounds: "), ({"bleu_terms": "1 x"}, "bleu_terms: ")),
+        *(({"draft_length": length}, "draft_length: ") for length in (-1, 10**6)),
         ({"proposed": -1.0, "accepted": 0.5}, "proposed, accepted: "),
     ],
 )

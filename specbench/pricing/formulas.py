@@ -136,27 +136,6 @@ def most_texts(
     return room / sum(model.bytes_cached(workload.context) for model in models)
 
 
-def seconds_per_token(
-    server: Deployment,
-    target: ServedModel,
-    drafting: DraftPasses | None,
-    drafts: int,
-    accepted: float,
-    batch: int,
-    workload: Workload,
-) -> float:
-    """Return the seconds per token of one text while requests are served.
-
-    Requests that do not fit the memory wait outside of the batch. A round emits ``accepted``
-    tokens; without speculation, ``drafting`` is None, it emits one.
-    """
-    running = max(1.0, min(batch, most_texts(server, target, drafting, workload)))
-    seconds, _ = round_seconds(
-        server, target, drafting, drafts, running, workload.context, workload.shared
-    )
-    return seconds / accepted + prompt_seconds(server, target, running, workload)
-
-
 def require_fits_machine(
     server: Deployment, target: ServedModel, drafting: DraftPasses, workload: Workload, batch: int
 ) -> None:

@@ -32,7 +32,7 @@ from specbench.analysis.figures import style
 from specbench.analysis.statistics.intervals import Floats
 from specbench.files import write_atomically
 from specbench.pricing.bounds import ERRORS_FILE, LENGTHS_FILE, Kind, bound, errors
-from specbench.pricing.formulas import Workload, seconds_per_token
+from specbench.pricing.formulas import Workload, most_texts, prompt_seconds, round_seconds
 from specbench.pricing.heads import DRAFT_MODEL, DraftPasses, drafting_of, kind_called
 from specbench.pricing.machines import (
     Deployment,
@@ -58,6 +58,27 @@ STARTS: dict[str, dict[str, float]] = {
 LOOKS = (("#0077BB", "o"), ("#EE7733", "s"), ("#228833", "^"), ("#AA3377", "D"), ("#555555", "v"))
 OFFSET: dict[str, Any] = {"textcoords": "offset points", "fontsize": "small"}
 HOLD = 0.3  # pulls the logarithm of a number to where it begins
+
+
+def seconds_per_token(
+    server: Deployment,
+    target: ServedModel,
+    drafting: DraftPasses | None,
+    drafts: int,
+    accepted: float,
+    batch: int,
+    workload: Workload,
+) -> float:
+    """Return the seconds per token of one text while requests are served.
+
+    Requests that do not fit the memory wait outside of the batch. A round emits ``accepted``
+    tokens; without speculation, ``drafting`` is None, it emits one.
+    """
+    running = max(1.0, min(batch, most_texts(server, target, drafting, workload)))
+    seconds, _ = round_seconds(
+        server, target, drafting, drafts, running, workload.context, workload.shared
+    )
+    return seconds / accepted + prompt_seconds(server, target, running, workload)
 
 
 class Setting(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from measure.public_measurements import seconds_per_token
 
 from specbench.decoding.drafters.lookup import LookupDrafter
 from specbench.decoding.drafters.model import ModelDrafter
@@ -17,7 +18,6 @@ from specbench.pricing.formulas import (
     prompt_seconds,
     require_fits_machine,
     round_seconds,
-    seconds_per_token,
 )
 from specbench.pricing.heads import DraftPasses, drafting_of
 from specbench.pricing.machines import (

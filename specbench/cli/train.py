@@ -248,8 +248,12 @@ def _advise(jobs: Sequence[HeadJob], root: Path, command: Callable[..., str]) ->
 def _show(jobs: Sequence[HeadJob], spec: PairSpec, root: Path) -> None:
     """Print each trained head beside both models and the static ensemble."""
     rows: list[list[str]] = []
+    chosen: list[str] = []
     for job in jobs:
-        description = read_description(job.folder)
+        description, folder = read_description(job.folder), str(job.folder.relative_to(root))
+        if step := description.get("best_step"):
+            steps, seconds = job.recipe.steps, description["seconds"]
+            chosen.append(f"{folder}: the head of step {step} of {steps}, {seconds:.0f} s in all")
         metric, worth = get_metric(job.recipe.metric_for(job.task) or ""), description.get("worth")
         if worth is None:  # trained by an earlier version
             continue
@@ -258,15 +262,14 @@ def _show(jobs: Sequence[HeadJob], spec: PairSpec, root: Path) -> None:
             for figure, scale in (("acceptance", 100), ("quality", metric.scale)):
                 low, high = (scale * end for end in point[f"{figure}_interval"])
                 figures.append(with_interval(scale * point[figure], low, high, ".1f"))
-            head = str(job.folder.relative_to(root))
-            rows.append([head, name, f"{point['weight']:.2f}", *figures, metric.unit])
+            rows.append([folder, name, f"{point['weight']:.2f}", *figures, metric.unit])
     headings = ("head", "verified by", "mean w", "acceptance (%)", "quality", "metric")
     print_table(
         Table(
             f"Heads of {spec.name} in {root}, on held-out prompts",
             [Column(heading) for heading in headings],
             rows,
-            notes=["acceptance is per position, like expected_acceptance of a run"],
+            notes=["acceptance is per position, like expected_acceptance of a run", *chosen],
             stub=2,
         )
     )

@@ -70,7 +70,10 @@ def test_a_head_is_trained_shown_and_used(cli, models):
     assert not (HEAD / CHECKPOINT).exists()
     recipe = read_description(HEAD)["recipe"]  # the user's values override the task's
     assert (recipe["acceptance_weight"], recipe["steps"], recipe["seed"]) == (3, 3, 5)
-    rows = [line.split() for line in result.out.splitlines() if line.startswith("mini-headline")]
+    rows = [line.split() for line in result.out.splitlines() if line.startswith("mini-headline ")]
+    assert re.search(
+        r"^mini-headline: the head of step [123] of 3, \d+ s in all$", result.out, re.M
+    )
     assert [row[1] for row in rows] == ["head", "target", "static", "static", "draft"]
     assert all(row[-1] == "ROUGE-2" for row in rows)
     assert f"Heads of mini in {HEAD.parent}" in result.out

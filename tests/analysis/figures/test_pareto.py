@@ -32,7 +32,7 @@ def test_pareto_has_every_point_of_every_panel():
 def test_pareto_costs_and_settings_have_separate_panels():
     drawing = pareto.draw(made(tasks=("mini-math",)), ("speedup", "time"))
     labels = [axes.get_xlabel() for axes in drawing.figure.axes]
-    assert labels == ["Tokens/s / AR's (×)", "Time per sample (s)"]
+    assert labels == ["Tokens/s / AR's (×) →", "Time per sample (s) ←"]
     settings = (("eager", 1), ("graph", 8))
     drawing = pareto.draw(made(tasks=("mini-math",), settings=settings))
     assert titles(drawing) == [

@@ -133,7 +133,8 @@ def draw(results: Results, against: Sequence[str] = AGAINST) -> Drawing:
                 drawn[0].axes.set_title(layout.title(task, setting, of_task, coin))
             panels += drawn
     cells = pd.concat([panel.cells for panel in panels])
-    handles = _handles(style.distinct(cells, "method"), cells)
+    fronts = {mark for panel in panels for mark in panel.front["mark"]}
+    handles = _handles(style.distinct(cells, "method"), cells, fronts)
     named = layout.blocks(table, ["run_id", "engine", "batch_size"]) if runs else []
     handles += [
         style.handle(AUTOREGRESSIVE, label=label, color=GREY, **style.run_marker(GREY, run))
@@ -156,7 +157,9 @@ def _numbers(table: pd.DataFrame) -> dict[str, int]:
     are open; or if a run has several settings.
     """
     numbers: dict[str, int] = {}
-    panels = table.groupby("run_id", sort=False)[["pair", "task"]].apply(lambda rows: {*zip(*rows.to_numpy().T, strict=True)})
+    panels = table.groupby("run_id", sort=False)[["pair", "task"]].apply(
+        lambda rows: {*zip(*rows.to_numpy().T, strict=True)}
+    )
     for run, of_run in panels.items():
         beside = {number for other, number in numbers.items() if panels[other] & of_run}
         numbers[str(run)] = min({*range(len(numbers) + 1)} - beside)
@@ -215,7 +218,10 @@ def _draw(panel: _Panel) -> None:
         axes.plot(*line.T, "-", color=style.look(method).colour, linewidth=thin, zorder=3)
     for (mark, run), line in front.groupby(["mark", "run_id"], sort=False):
         colour = style.look("static" if mark == "front" else "cooled").colour
-        look: dict[str, Any] = {"linestyle": _LINES[str(mark)], "linewidth": scaled(0.6 if panel.runs.get(run) else 1.1)}
+        look: dict[str, Any] = {
+            "linestyle": _LINES[str(mark)],
+            "linewidth": scaled(0.6 if panel.runs.get(run) else 1.1),
+        }
         axes.plot("x", "quality", data=line, color=colour, zorder=2, **look)
         if mark == "front" and line["quality_low"].notna().any():
             ends = (line["quality_low"], line["quality_high"])
@@ -379,7 +385,9 @@ def _label_points(panel: _Panel) -> None:
     colour, size = style.look(LEARNED).colour, panel.size(LEARNED)
     labels = [
         *(
-            layout.Label((mean.x, mean.quality), PurePath(str(mean.Index[0])).name, colour, 0.9 * size)
+            layout.Label(
+                (mean.x, mean.quality), PurePath(str(mean.Index[0])).name, colour, 0.9 * size
+            )
             for mean in (means.itertuples() if len(means) > 1 else ())
         ),
         *labels,
@@ -389,7 +397,7 @@ def _label_points(panel: _Panel) -> None:
     layout.place(axes, labels, marks, lines)
 
 
-def _handles(methods: Sequence[str], cells: pd.DataFrame) -> list[Line2D]:
+def _handles(methods: Sequence[str], cells: pd.DataFrame, fronts: set[str]) -> list[Line2D]:
     """Return entries of methods, and behind them of what else is drawn, whose texts are longer."""
 
     def line(dashes: str, width: float, label: str, method: str = "") -> Line2D:
@@ -401,15 +409,16 @@ def _handles(methods: Sequence[str], cells: pd.DataFrame) -> list[Line2D]:
     opened = {"marker": "o", "markersize": scaled(4.5), "color": GREY, "markeredgecolor": GREY}
     handles = [style.handle(method) for method, look in looks.items() if not look.open]
     handles += [style.handle(n, label=f"open: {s}", **opened) for s, n in servers.items()]
-    if "static" in methods:
+    if "front" in fronts:
         handles.append(line("--", 1.1, "static front, 95 % band", "static"))
-    if controlled := [method for method in CONTROLS if method in methods]:
+    if "sharpened front" in fronts:
+        controlled = [method for method in CONTROLS if method in methods]
         handles.append(line(":", 1.1, f"front with {controlled[-1]}", "cooled"))
     if not _targets(cells).empty:
-        handles.append(line("-", 0.9, "goals of training", LEARNED))
+        handles.append(line("-", 0.9, "goals of training, labelled", LEARNED))
     elif not _recipes(cells).empty:
         small = 0.45 * looks[LEARNED].size
         handles.append(style.handle(LEARNED, label=f"{LEARNED}, one seed", markersize=small))
     if not _swept(cells).empty:
-        handles.append(line("-", 0.6, "values of parameters"))
+        handles.append(line("-", 0.6, "sweep, values labelled"))
     return handles

@@ -29,7 +29,7 @@ _REACH = 4.2  # distance of a label from its point, in points
 _MARGIN = 0.4  # free space around a label, in points
 # Positions of a label around its point, best first, and their distances relative to its reach.
 _SIDES = ((1, 1), (-1, -1), (-1, 1), (1, -1), (0, 1), (0, -1), (1, 0), (-1, 0))
-_DISTANCES = (1.0, 2.2, 3.5)
+_DISTANCES = (1.0, 2.2)
 _FARTHER = 3.0  # cost of each further distance
 _COVERED = 1e6  # cost of covering a marker or a label; a point on a line costs 1
 
@@ -43,7 +43,7 @@ def task_panels(
     panels_drawn = []
     for (setting, rows), line in zip(settings, grid, strict=True):
         for task, axes in zip(tasks, line, strict=True):
-            axes.set_title(title(task, setting))
+            axes.set_title(title(task, setting, rows))
             panels_drawn.append((axes, rows[rows["task"] == task]))
     return figure, grid, panels_drawn
 
@@ -58,15 +58,15 @@ def blocks(table: pd.DataFrame, names: Sequence[str] = SETTING) -> list[tuple[st
     ]
 
 
-def title(shown: str, setting: str, of: str = "") -> str:
+def title(task: str, setting: str, rows: pd.DataFrame, mark: str = "") -> str:
     """Return the title of a task's panel in a setting, whose name may be empty.
 
-    Generated tasks are a positive control; a reader of the figure alone must know. ``of`` is the
-    task if it is shown with a mark.
+    Generated tasks are a positive control of the pair that was trained on them; a reader of the
+    figure alone must know. ``mark`` is shown behind the task.
     """
-    notes = ["positive control"] if (of or shown) in GENERATORS else []
-    notes += [setting] if setting else []
-    return f"{shown}\n({', '.join(notes)})" if notes else shown
+    control = task in GENERATORS and set(rows["pair"]) == {"mini"}
+    notes = ["positive control"] * control + [setting] * bool(setting)
+    return f"{task}{mark}\n({', '.join(notes)})" if notes else task + mark
 
 
 def data(table: pd.DataFrame, *more: str, **drawn: str) -> pd.DataFrame:

@@ -8,12 +8,13 @@ trained for several target acceptances are joined by a line and labelled with th
 target is a mean over positions; the fraction of drafts accepted is lower. Other methods that were
 run with several values of one parameter are joined and labelled with these; if two parameters vary,
 labels have both, and points that differ in the last one are joined. Heads that differ in their seed
-alone are small marks; the large mark is their mean.
+alone are small marks; the large mark is their mean. Up to three runs of one pair share panels: their
+markers are whole, open, or with a dark edge.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
@@ -79,6 +80,7 @@ class _Panel(NamedTuple):
     front: pd.DataFrame
     targets: pd.DataFrame  # family and target acceptance of cells with such heads
     coin: bool  # whether every static weight lies below a coin between SD and the draft
+    runs: Mapping[str, int]  # numbers of runs
 
     def size(self, method: str) -> float:
         """Return the marker size of a method in points; markers of a family are smaller."""
@@ -90,8 +92,8 @@ class _Panel(NamedTuple):
 def draw(results: Results, against: Sequence[str] = AGAINST) -> Drawing:
     """Draw quality vs. costs: one column per task, one row per cost.
 
-    Pairs, engines and batch sizes have separate rows. The front has a band if its points come from
-    one run whose samples are available.
+    Pairs have separate rows; so have engines and batch sizes, if one run has several. The front has
+    a band if its points come from one run whose samples are available.
     """
     table = results.cells.dropna(subset="quality")
     if table.empty:
@@ -112,7 +114,9 @@ def draw(results: Results, against: Sequence[str] = AGAINST) -> Drawing:
                 f"{'autoregressive too' if cost.gain == 'speedup' else 'a method that drafts'}."
             )
 
-    settings, tasks = layout.blocks(table), style.distinct(table, "task")
+    runs = _numbers(table)
+    names = ["pair"] if runs else layout.SETTING
+    settings, tasks = layout.blocks(table, names), style.distinct(table, "task")
     rows, columns = len(costs) * len(settings), len(tasks)
     lines = -(-columns // _MOST_COLUMNS) if rows == 1 else 1  # a single row is broken
     figure, grid = style.panels(rows * lines, -(-columns // lines), height=1.75)
@@ -122,15 +126,21 @@ def draw(results: Results, against: Sequence[str] = AGAINST) -> Drawing:
     grid, panels = grid[:, :columns], []
     for start, (setting, cells) in zip(range(0, rows, len(costs)), settings, strict=True):
         for task, column in zip(tasks, grid[start : start + len(costs)].T, strict=True):
-            drawn = list(_column(column, costs, cells[cells["task"] == task], results))
+            of_task = cells[cells["task"] == task]
+            drawn = list(_column(column, costs, of_task, results, runs))
             if drawn:
                 coin = _COIN if drawn[0].coin else ""
-                drawn[0].axes.set_title(layout.title(task + coin, setting, of=task))
+                drawn[0].axes.set_title(layout.title(task, setting, of_task, coin))
             panels += drawn
     cells = pd.concat([panel.cells for panel in panels])
-    methods = style.distinct(cells, "method")
-    swept = {str(cells["method"][i]) for i in _swept(cells).index}
-    handles = _handles(methods, not _targets(cells).empty, not _recipes(cells).empty, swept)
+    fronts = {mark for panel in panels for mark in panel.front["mark"]}
+    handles = _handles(style.distinct(cells, "method"), cells, fronts)
+    named = layout.blocks(table, ["run_id", "engine", "batch_size"]) if runs else []
+    handles += [
+        style.handle(AUTOREGRESSIVE, label=label, color=GREY, **style.run_marker(GREY, run))
+        for run in sorted({*runs.values()})
+        for label in ["; ".join(n for n, rows in named if runs[rows["run_id"].iloc[0]] == run)]
+    ]
     if any(panel.coin for panel in panels):
         handles.append(Line2D([], [], ls="", label=f"{_COIN} the front mixes sd and the draft"))
     style.legend(figure, handles)
@@ -140,13 +150,36 @@ def draw(results: Results, against: Sequence[str] = AGAINST) -> Drawing:
     return Drawing(figure, pd.concat(map(_data, panels), ignore_index=True))
 
 
+def _numbers(table: pd.DataFrame) -> dict[str, int]:
+    """Number runs that share panels, each with the first number that none beside it has.
+
+    None is numbered if every panel has one run; if one has too many, or markers of servers, which
+    are open; or if a run has several settings.
+    """
+    numbers: dict[str, int] = {}
+    panels = table.groupby("run_id", sort=False)[["pair", "task"]].apply(
+        lambda rows: {*zip(*rows.to_numpy().T, strict=True)}
+    )
+    for run, of_run in panels.items():
+        beside = {number for other, number in numbers.items() if panels[other] & of_run}
+        numbers[str(run)] = min({*range(len(numbers) + 1)} - beside)
+    settings = table.groupby("run_id")[["engine", "batch_size"]].nunique()
+    servers = any(style.look(method).open for method in style.distinct(table, "method"))
+    fit = 1 <= max(numbers.values()) < style.MOST_RUNS and settings.max(axis=None) == 1
+    return numbers if fit and not servers else {}
+
+
 def _column(
-    column: Sequence[Axes], costs: Sequence[_Cost], rows: pd.DataFrame, results: Results
+    column: Sequence[Axes],
+    costs: Sequence[_Cost],
+    rows: pd.DataFrame,
+    results: Results,
+    runs: Mapping[str, int],
 ) -> Iterator[_Panel]:
     """Draw the panels of a task that have points; they share the quality axis."""
     first, samples = None, _samples(rows, results)
-    runs = (front_of(settings_of(rows_of_run)) for _, rows_of_run in samples.groupby("run_id"))
-    coins = [gaps_from_coin(front).values() for front in runs]
+    fronts = (front_of(settings_of(rows_of_run)) for _, rows_of_run in samples.groupby("run_id"))
+    coins = [gaps_from_coin(front).values() for front in fronts]
     coin = any(gaps and all(gap.above.high < 0 for gap in gaps) for gaps in coins)
     for axes, cost in zip(column, costs, strict=True):
         cells = rows.dropna(subset=cost.column)
@@ -157,7 +190,8 @@ def _column(
             first = axes
         else:
             axes.sharey(first)
-        panel = _Panel(axes, cost, cells, _fronts(cells, cost, samples), _targets(cells), coin)
+        front = _fronts(cells, cost, samples)
+        panel = _Panel(axes, cost, cells, front, _targets(cells), coin, runs)
         _draw(panel)
         yield panel
 
@@ -165,24 +199,29 @@ def _column(
 def _draw(panel: _Panel) -> None:
     axes, cost, cells, front, *_ = panel
     seeds = _recipes(cells)
-    for method, points in cells.drop(seeds.index).groupby("method", sort=False):
+    by_run = cells.drop(seeds.index).groupby(["method", "run_id"], sort=False)
+    for (method, run), points in by_run:
         name, size = str(method), panel.size(str(method))
         beside_recipe = name == LEARNED and len(seeds) > 0  # whose mean is the large mark
         size *= 0.6 if beside_recipe else 1
-        style.method_points(axes, points, name, cost.expression, _QUALITY, markersize=size)
-    for _, heads in cells.loc[seeds.index].groupby(seeds, sort=False):
+        drawn = (axes, points, name, cost.expression, _QUALITY, panel.runs.get(run, 0))
+        style.method_points(*drawn, markersize=size)
+    for (run, _), heads in cells.loc[seeds.index].groupby(["run_id", seeds], sort=False):
         size, columns = panel.size(LEARNED), [cost.column, "quality"]
         small = heads.drop(columns=[f"{name}_{end}" for name in columns for end in ("low", "high")])
         mean = pd.DataFrame([heads[columns].mean()])
         for table, scale in ((small, 0.45), (mean, 1.0)):
-            drawn = (axes, table, LEARNED, cost.expression, _QUALITY)
+            drawn = (axes, table, LEARNED, cost.expression, _QUALITY, panel.runs.get(run, 0))
             style.method_points(*drawn, markersize=scale * size)
     for method, line in _family_lines(panel):
         thin = scaled(0.9 if method == LEARNED else 0.6)
         axes.plot(*line.T, "-", color=style.look(method).colour, linewidth=thin, zorder=3)
-    for (mark, _), line in front.groupby(["mark", "run_id"], sort=False):
+    for (mark, run), line in front.groupby(["mark", "run_id"], sort=False):
         colour = style.look("static" if mark == "front" else "cooled").colour
-        look: dict[str, Any] = {"linestyle": _LINES[str(mark)], "linewidth": scaled(1.1)}
+        look: dict[str, Any] = {
+            "linestyle": _LINES[str(mark)],
+            "linewidth": scaled(0.6 if panel.runs.get(run) else 1.1),
+        }
         axes.plot("x", "quality", data=line, color=colour, zorder=2, **look)
         if mark == "front" and line["quality_low"].notna().any():
             ends = (line["quality_low"], line["quality_high"])
@@ -248,7 +287,7 @@ def _data(panel: _Panel) -> pd.DataFrame:
     cost, cells = panel.cost, panel.cells
     points = layout.data(cells, "quality_metric", x=cost.expression, quality=_QUALITY)
     shared = ["pair", "task", "engine", "batch_size", "quality_metric"]
-    front = panel.front.assign(**cells[shared].iloc[0])
+    front = panel.front.merge(cells.drop_duplicates("run_id")[["run_id", *shared]], on="run_id")
     drawn = pd.concat([points.assign(mark="point"), front])
     drawn.insert(0, "against", cost.gain)
     drawn.insert(0, "mark", drawn.pop("mark"))
@@ -265,7 +304,7 @@ def _targets(cells: pd.DataFrame) -> pd.DataFrame:
 def _recipes(cells: pd.DataFrame) -> pd.Series:
     """Return the recipe of each cell whose head has others of its recipe beside it."""
     recipes = cells.loc[cells["method"] == LEARNED, "head"].dropna().map(recipe_of).dropna()
-    return recipes[recipes.duplicated(keep=False)]
+    return recipes[cells[["run_id"]].join(recipes, how="inner").duplicated(keep=False)]
 
 
 def _swept(cells: pd.DataFrame) -> pd.DataFrame:
@@ -310,11 +349,8 @@ def _family_lines(panel: _Panel) -> list[tuple[str, np.ndarray]]:
 
 
 def _label_points(panel: _Panel) -> None:
-    """Label families with their targets, sweeps with their values, and static points with w.
-
-    Points of a cell that several runs have are labelled with their runs.
-    """
-    axes, cost, cells, front, targets, _ = panel
+    """Label families with their targets, sweeps with their values, and static points with w."""
+    axes, cost, cells, front, targets, *_ = panel
     if len(cells) > _MOST_LABELLED:
         return
     (x, *x_ends), (y, *y_ends) = style.values(cells, cost.expression), style.values(cells, _QUALITY)
@@ -334,12 +370,6 @@ def _label_points(panel: _Panel) -> None:
     coloured = {*targets.index, *swept.index}
     static = weights.map("{:g}".format)[ends_first]
     texts = pd.concat([targets["target"].str.lstrip("0"), swept, static])
-    names = [name for name in CELL if name != "run_id"]
-    several = cells.groupby(names, dropna=False)["run_id"].transform("nunique") > 1
-    runs = cells.loc[several, "run_id"]
-    order = [*targets.index, *swept.index, *runs.index.difference(texts.index), *ends_first]
-    texts = texts.reindex(order, fill_value="")
-    texts = texts.str.cat(runs.reindex(order, fill_value=""), sep=" ").str.strip()
     labels = [
         layout.Label(
             position_of[i],
@@ -351,11 +381,13 @@ def _label_points(panel: _Panel) -> None:
     ]
     recipes = _recipes(cells)
     heads = cells.loc[recipes.index].assign(x=cost.scale * cells[cost.column])
-    means = heads.groupby(recipes, sort=False)[["x", "quality"]].mean() * [1, 100]
+    means = heads.groupby([recipes, "run_id"], sort=False)[["x", "quality"]].mean() * [1, 100]
     colour, size = style.look(LEARNED).colour, panel.size(LEARNED)
     labels = [
         *(
-            layout.Label((mean.x, mean.quality), PurePath(str(mean.Index)).name, colour, 0.9 * size)
+            layout.Label(
+                (mean.x, mean.quality), PurePath(str(mean.Index[0])).name, colour, 0.9 * size
+            )
             for mean in (means.itertuples() if len(means) > 1 else ())
         ),
         *labels,
@@ -365,28 +397,28 @@ def _label_points(panel: _Panel) -> None:
     layout.place(axes, labels, marks, lines)
 
 
-def _handles(
-    methods: Sequence[str], family: bool, seeds: bool, swept: Collection[str]
-) -> list[Line2D]:
-    def line(style: str, width: float, label: str) -> dict[str, Any]:
-        return {"linestyle": style, "linewidth": scaled(width), "label": label}
+def _handles(methods: Sequence[str], cells: pd.DataFrame, fronts: set[str]) -> list[Line2D]:
+    """Return entries of methods, and behind them of what else is drawn, whose texts are longer."""
 
-    lines = {"static": line("--", 1.1, "static w, front, 95 % band")}
-    for method in swept:  # joined by a line
-        lines[method] = line("-", 0.6, f"{method} (parameters labelled)")
-    if controlled := [method for method in CONTROLS if method in methods]:
-        lines[controlled[-1]] = line(":", 1.1, f"{controlled[-1]} (dotted: front with it)")
-    if family:
-        lines[LEARNED] = line("-", 0.9, "diversed (goal of training labelled)")
-    elif seeds:
-        lines[LEARNED] = {"label": "diversed: mean of a recipe (small: a seed)"}
-    servers = {name.partition("-")[0]: name for name in methods if style.look(name).open}
-    opened = {"color": GREY, "markeredgecolor": GREY, "markersize": scaled(4.5)}
-    return [
-        *(
-            style.handle(method, **lines.get(method, {}))
-            for method in style.ordered(methods)
-            if not style.look(method).open
-        ),
-        *(style.handle(n, label=f"open: {s}", marker="o", **opened) for s, n in servers.items()),
-    ]
+    def line(dashes: str, width: float, label: str, method: str = "") -> Line2D:
+        colour = style.look(method).colour if method else GREY
+        return Line2D([], [], linestyle=dashes, linewidth=scaled(width), color=colour, label=label)
+
+    looks = {method: style.look(method) for method in style.ordered(methods)}
+    servers = {name.partition("-")[0]: name for name, look in looks.items() if look.open}
+    opened = {"marker": "o", "markersize": scaled(4.5), "color": GREY, "markeredgecolor": GREY}
+    handles = [style.handle(method) for method, look in looks.items() if not look.open]
+    handles += [style.handle(n, label=f"open: {s}", **opened) for s, n in servers.items()]
+    if "front" in fronts:
+        handles.append(line("--", 1.1, "static front, 95 % band", "static"))
+    if "sharpened front" in fronts:
+        controlled = [method for method in CONTROLS if method in methods]
+        handles.append(line(":", 1.1, f"front with {controlled[-1]}", "cooled"))
+    if not _targets(cells).empty:
+        handles.append(line("-", 0.9, "goals of training, labelled", LEARNED))
+    elif not _recipes(cells).empty:
+        small = 0.45 * looks[LEARNED].size
+        handles.append(style.handle(LEARNED, label=f"{LEARNED}, one seed", markersize=small))
+    if not _swept(cells).empty:
+        handles.append(line("-", 0.6, "sweep, values labelled"))
+    return handles

@@ -63,7 +63,7 @@ def draw_positions(results: Results) -> Drawing:
                     points = drawn[drawn["name"] == name]
                     style.points(axes, points, "x", "100*value", **lines[name])
         for task, axes in zip(tasks, part[0], strict=True):
-            axes.set_title(layout.title(task, setting))
+            axes.set_title(layout.title(task, setting, rows))
     for axes in grid[-1]:
         axes.set_xlabel("Position of the draft")
         axes.set_xticks(range(1, table["position"].max() + 1))

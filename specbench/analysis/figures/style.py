@@ -70,7 +70,7 @@ LOOKS = {
     "ears": Look("#C77CBA", (7, 1, 0), 7.0),
     "entropy-verify": Look("#D9A441", (9, 1, 0), 7.0),
     "fly": Look("#7A6FBE", (12, 1, 0), 7.0),
-    "synthetic": Look("#999999", "x", 6.0),
+    "synthetic": Look("#999999", ">", 6.0),
     "gated": Look("#AA3377", "d", 6.0),
 }
 # For methods without a look, such as the user's own; filled, since the edge is white.
@@ -81,7 +81,9 @@ _OTHER_COLOURS = ("#EE3377", "#117733", "#DDAA33", "#332288", "#88CCEE", "#88225
 PAIR_COLOURS = ("#332288", "#44AA99", "#AA4499", "#999933", "#882255", "#88CCEE")
 
 GREY = "#555555"
+MOST_RUNS = 3  # of a panel, told apart by their markers: whole, open, or with a dark edge
 MOST_BARS = 200  # with more points, error bars are omitted
+_LEGEND_SHARE = 0.25  # largest share of a figure's height
 _LEAST_WIDTH = 1.5  # inches per column
 _WIDTHS = {1: 3.4, 2: 5.2, 3: 6.6}  # inches by number of columns; a page's text width is about 7
 
@@ -118,7 +120,7 @@ _own_settings: ContextVar[dict[str, Any]] = ContextVar("own settings")
 _arms: ContextVar[Sequence[str]] = ContextVar("arms", default=())
 
 _SETTINGS = Path(__file__).with_name("specbench.mplstyle")
-_TICK_POINTS, _PAD_INCHES, _LEGEND_ROW = 7.0, 0.042, 0.17  # points, inches
+_TICK_POINTS, _PAD_INCHES = 7.0, 0.042  # points, inches
 _POINTS: dict[Any, float] = {
     "font.size": 7.5,
     "axes.titlesize": 8.5,
@@ -129,7 +131,7 @@ _POINTS: dict[Any, float] = {
     "ytick.major.width": 0.6,
     "xtick.major.size": 2.5,
     "ytick.major.size": 2.5,
-    "legend.fontsize": 7.5,
+    "legend.fontsize": 6.8,
 }
 Given = ParamSpec("Given")
 
@@ -247,16 +249,30 @@ def panels(
 
 
 def legend(figure: Figure, handles: Sequence[Artist]) -> None:
-    """Add one legend above all panels, with as few rows as fit the width, or one per row."""
-    for rows in range(1, len(handles) + 1):
+    """Add a legend of two or more entries below all panels, with as few rows as fit the width.
+
+    The panels of a figure with a long legend are higher, so that it has a quarter of the height.
+    """
+    for rows in range(1, len(handles) + 1 if len(handles) > 1 else 1):
         columns = -(-len(handles) // rows)
-        drawn = figure.legend(handles=handles, loc="outside upper center", ncols=columns)
+        drawn = figure.legend(handles=handles, loc="outside lower center", ncols=columns)
         fits = drawn.get_window_extent().width <= 0.94 * figure.bbox.width
         if fits or rows == len(handles):
-            more = (rows - 1) * scaled(_LEGEND_ROW)
-            figure.set_figheight(figure.get_figheight() + more)
+            inches = drawn.get_window_extent().height / figure.dpi
+            height = figure.get_figheight() + inches * (1 - 1 / rows)
+            figure.set_figheight(max(height, inches / _LEGEND_SHARE))
             return
         drawn.remove()
+
+
+def run_marker(colour: str, run: int) -> dict[str, Any]:
+    """Return the face and the edge of markers of a panel's first, second or third run."""
+    edges: Sequence[dict[str, Any]] = (
+        {"markeredgecolor": "white", "markeredgewidth": scaled(0.5)},
+        {"markeredgecolor": colour, "markeredgewidth": scaled(0.9), "markerfacecolor": "white"},
+        {"markeredgecolor": "black", "markeredgewidth": scaled(0.9)},
+    )
+    return edges[run]
 
 
 def handle(method: str, **changes: Any) -> Line2D:
@@ -275,7 +291,7 @@ def points(axes: Axes, table: pd.DataFrame, x: str, y: str, **properties: Any) -
     (xs, *x_ends), (ys, *y_ends) = values(table, x), values(table, y)
     x_errors, y_errors = _errors(xs, *x_ends), _errors(ys, *y_ends)
     bars: dict[str, Any] = {"elinewidth": scaled(0.7), "capsize": 0, "linestyle": "none"}
-    options = bars | _white_rim() | properties
+    options = bars | run_marker("", 0) | properties
     drawn = axes.errorbar(xs, ys, yerr=y_errors, xerr=x_errors, **options)
     for bar in drawn.lines[2]:
         bar.set_alpha(0.45)
@@ -284,11 +300,11 @@ def points(axes: Axes, table: pd.DataFrame, x: str, y: str, **properties: Any) -
 
 
 def method_points(
-    axes: Axes, table: pd.DataFrame, method: str, x: str, y: str, **changes: Any
+    axes: Axes, table: pd.DataFrame, method: str, x: str, y: str, run: int = 0, **changes: Any
 ) -> None:
-    """Draw ``points`` in a method's style, with changes."""
+    """Draw ``points`` of a panel's run, counted from 0, in a method's style, with changes."""
     base = {"label": method, "zorder": look(method).layer}
-    points(axes, table, x, y, **(_marker(method) | base | changes))
+    points(axes, table, x, y, **(_marker(method, run) | base | changes))
 
 
 def values(table: pd.DataFrame, expression: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -345,19 +361,14 @@ def rendered(figure: Figure, kind: str, salt: str = "specbench") -> bytes:
     return printable(content.decode()).encode() if kind == "svg" else content  # XML has no controls
 
 
-def _marker(method: str) -> dict[str, Any]:
+def _marker(method: str, run: int = 0) -> dict[str, Any]:
     method_look = look(method)
-    edge = {"markerfacecolor": "white", "markeredgecolor": method_look.colour}
     return {
         "color": method_look.colour,
         "marker": method_look.marker,
         "markersize": method_look.size,
-        **(edge | {"markeredgewidth": scaled(0.9)} if method_look.open else _white_rim()),
+        **run_marker(method_look.colour, run or method_look.open),
     }
-
-
-def _white_rim() -> dict[str, Any]:
-    return {"markeredgecolor": "white", "markeredgewidth": scaled(0.5)}
 
 
 def _errors(value: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray | None:

@@ -18,9 +18,7 @@ def test_acceptance_time_is_normalised_per_pair_task_and_engine():
     frame.loc[slower, "value"] *= 1000
     drawing = acceptance.draw_time(Results.of(summary=frame))
     tasks = ("mini-math", "mini-news")
-    assert titles(drawing) == [
-        f"{t}\n(positive control, {engine})" for engine in ("eager", "compile") for t in tasks
-    ]
+    assert titles(drawing) == [f"{t}\n({engine})" for engine in ("eager", "compile") for t in tasks]
     for axes in drawing.figure.axes:
         points = drawn_points(axes)
         assert (points[:, 0].min(), points[:, 0].max()) == pytest.approx((0, 1))
@@ -59,9 +57,7 @@ def test_weights_has_a_curve_per_draft_length_that_sd_closes():
     short = frame[~((frame["method"] == "static") & (frame["weight"] == 1))]
     for table in (frame, short):  # sd and static at w = 1 are one point
         drawing = acceptance.draw_weights(Results.of(summary=table))
-        assert titles(drawing) == [
-            f"{t}\n(positive control, {p})" for p in "ab" for t in ("mini-math", "mini-news")
-        ]
+        assert titles(drawing) == [f"{t}\n({p})" for p in "ab" for t in ("mini-math", "mini-news")]
         data = drawing.data
         curve = data[(data["draft_length"] == 5) & (data["pair"] == "a")]
         curve = curve[curve["task"] == "mini-news"]

@@ -1,11 +1,11 @@
 """The points, fronts and labels of the Pareto figure."""
 
-from collections import Counter
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.axes import Axes
 
 from specbench.analysis.figures import pareto, style
 from specbench.analysis.results import Results
@@ -133,14 +133,65 @@ def test_pareto_names_the_recipes_of_means_over_seeds():
     assert {"a", "b"} <= {text.get_text() for text in axes.texts}
 
 
-def test_pareto_labels_cells_of_several_runs_with_their_run():
-    frame = summary_of(tasks=("mini-math",))
-    again = frame[frame["method"].isin(["diversed", "sd"])].assign(run_id="again")
-    again["value"] *= 1.3
-    axes = pareto.draw(Results.of(summary=pd.concat([frame, again])), ("time",)).figure.axes[0]
-    labels = Counter(text.get_text() for text in axes.texts)
-    assert labels["again"] == labels[frame["run_id"].iloc[0]] == 2, labels
-    assert {"0", "1"} <= set(labels)  # only in one run, so without it
+def runs(*names: str, pairs: tuple[str, ...] = ("mini",)) -> Results:
+    """Runs of the same cells, each a little better than the one before."""
+    frames = []
+    for number, (name, pair) in enumerate((name, pair) for pair in pairs for name in names):
+        batch = {"batch_size": 1 + number % len(names), "run_id": f"{name}-{pair}"}
+        frames.append(summary_of(tasks=("mini-math",), pairs=(pair,)).assign(**batch))
+        frames[-1]["value"] *= 1 + 0.03 * number
+    return Results.of(summary=pd.concat(frames))
+
+
+def marker_faces(axes: Axes, method: str) -> list[tuple[str, str]]:
+    """Face and edge of a method's markers, a pair for each run."""
+    marker = style.look(method).marker
+    lines = [line for line in axes.get_lines() if line.get_marker() == marker]
+    return [(line.get_markerfacecolor(), line.get_markeredgecolor()) for line in lines]
+
+
+def test_runs_of_one_pair_share_panels_and_are_told_apart_by_their_markers():
+    (axes,) = (figure := pareto.draw(runs("a", "b", "c"), ("time",)).figure).axes
+    colour = style.look("sd").colour
+    assert marker_faces(axes, "sd") == [(colour, "white"), ("white", colour), (colour, "black")]
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert names[-3:] == ["a-mini, batch 1", "b-mini, batch 2", "c-mini, batch 3"]
+    # Pairs are other experiments, and four runs are too many for a panel.
+    assert len(pareto.draw(runs("a", "b", pairs=("mini", "llama")), ("time",)).figure.axes) == 2
+    assert len(pareto.draw(runs("a", "b", "c", "d"), ("time",)).figure.axes) == 4
+
+
+def test_only_the_pair_trained_on_a_generated_task_is_a_positive_control():
+    assert titles(pareto.draw(runs("a", pairs=("mini", "server")), ("time",))) == [
+        "mini-math\n(positive control, mini)",
+        "mini-math\n(server)",
+    ]
+
+
+@pytest.mark.parametrize("names", [("a",), ("a", "b"), ("a", "b", "c")])
+def test_labels_and_legend_cover_nothing(names):
+    figure = pareto.draw(runs(*names)).figure
+    (legend,) = figure.legends
+    box = legend.get_window_extent()
+    assert box.height <= 0.25 * figure.bbox.height + 1
+    labelled = 0
+    for axes in figure.axes:
+        assert box.y1 <= axes.get_tightbbox().y0 + 1
+        labels = [t.get_window_extent().extents for t in axes.texts if t.get_text()]
+        labelled += len(labels)
+        marks = []
+        for line in (bars.lines[0] for bars in axes.containers):
+            centres = axes.transData.transform(line.get_xydata())
+            radius = line.get_markersize() / 2 * figure.dpi / 72
+            marks += list(np.hstack([centres - radius, centres + radius]))
+        for number, label in enumerate(labels):
+            for other in [*marks, *labels[:number]]:
+                assert (label[:2] >= other[2:]).any() or (label[2:] <= other[:2]).any()
+    assert labelled > 3
+
+
+def test_one_series_has_no_legend():
+    assert not pareto.draw(made(methods=("sd",)), ("time",)).figure.legends
 
 
 def sweep(run_id: str = "run-mini", prompts: int = 20) -> list[dict[str, Any]]:

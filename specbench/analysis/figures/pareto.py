@@ -125,8 +125,7 @@ def draw(results: Results, against: Sequence[str] = AGAINST) -> Drawing:
     for start, (setting, cells) in zip(range(0, rows, len(costs)), settings, strict=True):
         for task, column in zip(tasks, grid[start : start + len(costs)].T, strict=True):
             of_task = cells[cells["task"] == task]
-            drawn = list(_column(column, costs, of_task, results))
-            if drawn:
+            if drawn := list(_column(column, costs, of_task, results)):
                 coin = _COIN if drawn[0].coin else ""
                 drawn[0].axes.set_title(layout.title(task, setting, of_task, coin))
             panels += drawn
@@ -211,8 +210,7 @@ def _draw(panel: _Panel) -> None:
         axes.plot(*line.T, "-", color=style.look(method).colour, linewidth=thin, zorder=3)
     for (mark, run), line in front.groupby(["mark", "run_id"], sort=False):
         colour = style.look("static" if mark == "front" else "cooled").colour
-        first = (cells.loc[cells["run_id"] == run, "run"] == 0).all()
-        width = scaled(1.1 if first else 0.6)
+        width = scaled(0.6 if cells.loc[cells["run_id"] == run, "run"].any() else 1.1)
         look: dict[str, Any] = {"linestyle": _LINES[str(mark)], "linewidth": width}
         axes.plot("x", "quality", data=line, color=colour, zorder=2, **look)
         if mark == "front" and line["quality_low"].notna().any():

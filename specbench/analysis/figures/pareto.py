@@ -388,7 +388,7 @@ def _label_points(panel: _Panel) -> None:
 def _handles(methods: Sequence[str], cells: pd.DataFrame, fronts: set[str]) -> list[Line2D]:
     """Return entries of methods, and behind them of what else is drawn, whose texts are longer."""
 
-    def line(dashes: str, width: float, label: str, method: str = "") -> Line2D:
+    def line(dashes: Any, width: float, label: str, method: str = "") -> Line2D:
         colour = style.look(method).colour if method else GREY
         return Line2D([], [], linestyle=dashes, linewidth=scaled(width), color=colour, label=label)
 

@@ -8,13 +8,13 @@ trained for several target acceptances are joined by a line and labelled with th
 target is a mean over positions; the fraction of drafts accepted is lower. Other methods that were
 run with several values of one parameter are joined and labelled with these; if two parameters vary,
 labels have both, and points that differ in the last one are joined. Heads that differ in their seed
-alone are small marks; the large mark is their mean. Up to three runs of one pair share panels: their
+alone are small marks; the large mark is their mean. Up to three runs of a pair share panels: their
 markers are whole, open, or with a dark edge.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
@@ -80,7 +80,6 @@ class _Panel(NamedTuple):
     front: pd.DataFrame
     targets: pd.DataFrame  # family and target acceptance of cells with such heads
     coin: bool  # whether every static weight lies below a coin between SD and the draft
-    runs: Mapping[str, int]  # numbers of runs
 
     def size(self, method: str) -> float:
         """Return the marker size of a method in points; markers of a family are smaller."""
@@ -114,8 +113,7 @@ def draw(results: Results, against: Sequence[str] = AGAINST) -> Drawing:
                 f"{'autoregressive too' if cost.gain == 'speedup' else 'a method that drafts'}."
             )
 
-    runs = _numbers(table)
-    names = ["pair"] if runs else layout.SETTING
+    table, names = _numbered(table)
     settings, tasks = layout.blocks(table, names), style.distinct(table, "task")
     rows, columns = len(costs) * len(settings), len(tasks)
     lines = -(-columns // _MOST_COLUMNS) if rows == 1 else 1  # a single row is broken
@@ -127,20 +125,20 @@ def draw(results: Results, against: Sequence[str] = AGAINST) -> Drawing:
     for start, (setting, cells) in zip(range(0, rows, len(costs)), settings, strict=True):
         for task, column in zip(tasks, grid[start : start + len(costs)].T, strict=True):
             of_task = cells[cells["task"] == task]
-            drawn = list(_column(column, costs, of_task, results, runs))
-            if drawn:
+            if drawn := list(_column(column, costs, of_task, results)):
                 coin = _COIN if drawn[0].coin else ""
                 drawn[0].axes.set_title(layout.title(task, setting, of_task, coin))
             panels += drawn
     cells = pd.concat([panel.cells for panel in panels])
+    cells = cells[~cells.index.duplicated()]  # of several costs
     fronts = {mark for panel in panels for mark in panel.front["mark"]}
     handles = _handles(style.distinct(cells, "method"), cells, fronts)
-    named = layout.blocks(table, ["run_id", "engine", "batch_size"]) if runs else []
-    handles += [
-        style.handle(AUTOREGRESSIVE, label=label, color=GREY, **style.run_marker(GREY, run))
-        for run in sorted({*runs.values()})
-        for label in ["; ".join(n for n, rows in named if runs[rows["run_id"].iloc[0]] == run)]
-    ]
+    runs: dict[int, list[str]] = {}
+    for name, of_run in layout.blocks(cells, ["run_id", "engine", "batch_size"]):
+        runs.setdefault(of_run["run"].iloc[0], []).append(name)
+    for run, of_number in runs.items() if len(runs) > 1 else ():
+        look = {"label": "; ".join(of_number), "color": GREY, **style.run_marker(GREY, run)}
+        handles.append(style.handle(AUTOREGRESSIVE, **look))
     if any(panel.coin for panel in panels):
         handles.append(Line2D([], [], ls="", label=f"{_COIN} the front mixes sd and the draft"))
     style.legend(figure, handles)
@@ -150,31 +148,28 @@ def draw(results: Results, against: Sequence[str] = AGAINST) -> Drawing:
     return Drawing(figure, pd.concat(map(_data, panels), ignore_index=True))
 
 
-def _numbers(table: pd.DataFrame) -> dict[str, int]:
-    """Number runs that share panels, each with the first number that none beside it has.
+def _numbered(table: pd.DataFrame) -> tuple[pd.DataFrame, Sequence[str]]:
+    """Number runs of the same panels in a column ``run``; return the names of rows of panels, too.
 
-    None is numbered if every panel has one run; if one has too many, or markers of servers, which
-    are open; or if a run has several settings.
+    Runs have rows of their own, and number 0, if a panel would have more than ``MOST_RUNS`` or
+    markers of servers, which are open, or if one has several settings.
     """
     numbers: dict[str, int] = {}
-    panels = table.groupby("run_id", sort=False)[["pair", "task"]].apply(
-        lambda rows: {*zip(*rows.to_numpy().T, strict=True)}
-    )
-    for run, of_run in panels.items():
-        beside = {number for other, number in numbers.items() if panels[other] & of_run}
-        numbers[str(run)] = min({*range(len(numbers) + 1)} - beside)
+    panels = {run: {*rows["pair"] + rows["task"]} for run, rows in table.groupby("run_id")}
+    for run in style.distinct(table, "run_id"):
+        beside = {number for other, number in numbers.items() if panels[other] & panels[run]}
+        numbers[run] = min({*range(len(numbers) + 1)} - beside)
+    if not any(numbers.values()):
+        return table.assign(run=0), layout.SETTING
     settings = table.groupby("run_id")[["engine", "batch_size"]].nunique()
     servers = any(style.look(method).open for method in style.distinct(table, "method"))
-    fit = 1 <= max(numbers.values()) < style.MOST_RUNS and settings.max(axis=None) == 1
-    return numbers if fit and not servers else {}
+    if servers or max(numbers.values()) >= style.MOST_RUNS or settings.max(axis=None) > 1:
+        return table.assign(run=0), [*layout.SETTING, "run_id"]
+    return table.assign(run=table["run_id"].map(numbers)), ["pair"]
 
 
 def _column(
-    column: Sequence[Axes],
-    costs: Sequence[_Cost],
-    rows: pd.DataFrame,
-    results: Results,
-    runs: Mapping[str, int],
+    column: Sequence[Axes], costs: Sequence[_Cost], rows: pd.DataFrame, results: Results
 ) -> Iterator[_Panel]:
     """Draw the panels of a task that have points; they share the quality axis."""
     first, samples = None, _samples(rows, results)
@@ -190,8 +185,7 @@ def _column(
             first = axes
         else:
             axes.sharey(first)
-        front = _fronts(cells, cost, samples)
-        panel = _Panel(axes, cost, cells, front, _targets(cells), coin, runs)
+        panel = _Panel(axes, cost, cells, _fronts(cells, cost, samples), _targets(cells), coin)
         _draw(panel)
         yield panel
 
@@ -199,29 +193,25 @@ def _column(
 def _draw(panel: _Panel) -> None:
     axes, cost, cells, front, *_ = panel
     seeds = _recipes(cells)
-    by_run = cells.drop(seeds.index).groupby(["method", "run_id"], sort=False)
-    for (method, run), points in by_run:
+    for (method, run), points in cells.drop(seeds.index).groupby(["method", "run"], sort=False):
         name, size = str(method), panel.size(str(method))
         beside_recipe = name == LEARNED and len(seeds) > 0  # whose mean is the large mark
         size *= 0.6 if beside_recipe else 1
-        drawn = (axes, points, name, cost.expression, _QUALITY, panel.runs.get(run, 0))
-        style.method_points(*drawn, markersize=size)
-    for (run, _), heads in cells.loc[seeds.index].groupby(["run_id", seeds], sort=False):
+        style.method_points(axes, points, name, cost.expression, _QUALITY, run, markersize=size)
+    for (run, _), heads in cells.loc[seeds.index].groupby(["run", seeds], sort=False):
         size, columns = panel.size(LEARNED), [cost.column, "quality"]
         small = heads.drop(columns=[f"{name}_{end}" for name in columns for end in ("low", "high")])
         mean = pd.DataFrame([heads[columns].mean()])
         for table, scale in ((small, 0.45), (mean, 1.0)):
-            drawn = (axes, table, LEARNED, cost.expression, _QUALITY, panel.runs.get(run, 0))
+            drawn = (axes, table, LEARNED, cost.expression, _QUALITY, run)
             style.method_points(*drawn, markersize=scale * size)
     for method, line in _family_lines(panel):
         thin = scaled(0.9 if method == LEARNED else 0.6)
         axes.plot(*line.T, "-", color=style.look(method).colour, linewidth=thin, zorder=3)
     for (mark, run), line in front.groupby(["mark", "run_id"], sort=False):
         colour = style.look("static" if mark == "front" else "cooled").colour
-        look: dict[str, Any] = {
-            "linestyle": _LINES[str(mark)],
-            "linewidth": scaled(0.6 if panel.runs.get(run) else 1.1),
-        }
+        width = scaled(0.6 if cells.loc[cells["run_id"] == run, "run"].any() else 1.1)
+        look: dict[str, Any] = {"linestyle": _LINES[str(mark)], "linewidth": width}
         axes.plot("x", "quality", data=line, color=colour, zorder=2, **look)
         if mark == "front" and line["quality_low"].notna().any():
             ends = (line["quality_low"], line["quality_high"])
@@ -304,7 +294,7 @@ def _targets(cells: pd.DataFrame) -> pd.DataFrame:
 def _recipes(cells: pd.DataFrame) -> pd.Series:
     """Return the recipe of each cell whose head has others of its recipe beside it."""
     recipes = cells.loc[cells["method"] == LEARNED, "head"].dropna().map(recipe_of).dropna()
-    return recipes[cells[["run_id"]].join(recipes, how="inner").duplicated(keep=False)]
+    return recipes[cells[["run_id", "task"]].join(recipes, how="inner").duplicated(keep=False)]
 
 
 def _swept(cells: pd.DataFrame) -> pd.DataFrame:
@@ -385,10 +375,8 @@ def _label_points(panel: _Panel) -> None:
     colour, size = style.look(LEARNED).colour, panel.size(LEARNED)
     labels = [
         *(
-            layout.Label(
-                (mean.x, mean.quality), PurePath(str(mean.Index[0])).name, colour, 0.9 * size
-            )
-            for mean in (means.itertuples() if len(means) > 1 else ())
+            layout.Label((mean.x, mean.quality), PurePath(str(recipe)).name, colour, 0.9 * size)
+            for (recipe, _), mean in (means.iterrows() if len(means) > 1 else ())
         ),
         *labels,
     ]
@@ -400,7 +388,7 @@ def _label_points(panel: _Panel) -> None:
 def _handles(methods: Sequence[str], cells: pd.DataFrame, fronts: set[str]) -> list[Line2D]:
     """Return entries of methods, and behind them of what else is drawn, whose texts are longer."""
 
-    def line(dashes: str, width: float, label: str, method: str = "") -> Line2D:
+    def line(dashes: Any, width: float, label: str, method: str = "") -> Line2D:
         colour = style.look(method).colour if method else GREY
         return Line2D([], [], linestyle=dashes, linewidth=scaled(width), color=colour, label=label)
 

@@ -159,6 +159,9 @@ def test_runs_of_one_pair_share_panels_and_are_told_apart_by_their_markers():
     # Pairs are other experiments, and four runs are too many for a panel.
     assert len(pareto.draw(runs("a", "b", pairs=("mini", "llama")), ("time",)).figure.axes) == 2
     assert len(pareto.draw(runs("a", "b", "c", "d"), ("time",)).figure.axes) == 4
+    # Markers of servers are open already.
+    served = runs("a", "b").cells.replace({"method": {"sd": "vllm-sd"}})
+    assert len(pareto.draw(Results.of(cells=served), ("acceptance",)).figure.axes) == 2
 
 
 def test_only_the_pair_trained_on_a_generated_task_is_a_positive_control():

@@ -303,8 +303,11 @@ def _margin_quality(row: Row) -> tuple[str | None, str, float]:
         zero = f"{unit} 0 of all answers, so no loss can show: check the prompts"
         return OPEN, zero, math.nan
     ends, side = ((low, high), "higher") if value > 0 else ((-high, -low), "lower")
-    difference = f"{unit} {with_interval(abs(value), *ends, '.1f')} points {side}: "
+    size = f"{with_interval(abs(value), *ends, '.1f')} points"
     evidence = "a loss is shown, " if high < 0 else "a gain is shown, " if low > 0 else ""
+    difference = f"{unit} {size} {side}: "
+    if round(abs(value), 1) == 0 and not evidence:
+        difference = f"no difference in {unit} seen ({size}): "
     loss, margin = SHOWN if high < 0 else OPEN, points(row["margin"])
     least, more = -row["margin"], row["prompts_needed"] - row["n"]
     decide = f"about {float(f'{more:.2g}'):.0f} more"

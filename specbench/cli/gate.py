@@ -108,9 +108,9 @@ def hold(
 
 def _listed(parts: Sequence[str]) -> str:
     """Return the first reasons, and the names of the methods of the others."""
-    text, others = ", ".join(parts[:MOST_NAMED]), parts[MOST_NAMED:]
-    names = dict.fromkeys(part.partition(" on ")[0] for part in others)
-    return text + (f" and {len(others)} more: {', '.join(names)}" if others else "")
+    others = parts[MOST_NAMED:]
+    names = ", ".join(dict.fromkeys(part.partition(" on ")[0] for part in others))
+    return ", ".join(parts[:MOST_NAMED]) + f" and {len(others)} more: {names}" * bool(others)
 
 
 def _lacking(

@@ -300,10 +300,7 @@ def by_task(table: pd.DataFrame) -> dict[str, list[str]]:
 
 
 def over_tasks(rows: pd.DataFrame) -> dict[str, list[str]]:
-    """Return a line per method that counts its verdicts on the tasks of a run, if it has several.
-
-    ``rows`` are those of ``compare`` or of ``margin.margin_rows``.
-    """
+    """Return lines that count verdicts over tasks, from rows of ``compare`` or ``margin_rows``."""
     table = rows[rows["against"].notna()]
     if "at" in rows:
         beside_sd = (rows["against"] == SD) & (rows["method"] != "sd") & (rows["points"] == 1)
@@ -319,10 +316,8 @@ def over_tasks(rows: pd.DataFrame) -> dict[str, list[str]]:
     for _, run in table.groupby(_RUN[:-1], sort=False, dropna=False):
         if (tasks := run["task"].nunique()) > 1:
             heading = setting_text({**run.iloc[0], "task": f"{tasks} tasks"}, several)
-            lines[heading] = [
-                f"{name}: {count_words(rows_of(verdicts))}"
-                for name, verdicts in run.groupby(names, sort=False)
-            ]
+            methods = run.groupby(names, sort=False)
+            lines[heading] = [f"{name}: {count_words(rows_of(rows))}" for name, rows in methods]
     return lines
 
 

@@ -256,19 +256,16 @@ def margin_verdict(row: Row) -> Row:
         "answers are missing": "missing",
         f"answers are missing of {baseline}": "missing_in_baseline",
     }
-    refused, noise = (
-        percent(row["refused"], ".1f"),
-        row["again"] and (speed != UNSHOWN or sign(row, QUALITY_LESS) != UNSHOWN),
-    )
+    noise = row["again"] and (speed != UNSHOWN or sign(row, QUALITY_LESS) != UNSHOWN)
     parts = [
         times,
         quality,
         f"texts {shown(LENGTH).interval(row)} times as long" if low > 1 or high < 1 else "",
         *(f"{row[name]:.0f} {words}" for words, name in counts.items() if row[name] > 0),
-        f"{refused} of texts begin like refusals" if row["refused"] > 0 else "",
-        "a server does not differ from itself, so differences of this size are noise"
-        if noise
+        f"{percent(row['refused'], '.1f')} of texts begin like refusals"
+        if row["refused"] > 0
         else "",
+        "a server does not differ from itself, so differences of this size are noise" * noise,
         row["remarks"],
     ]
     again = "the same server again: " if row["again"] else ""
@@ -321,13 +318,11 @@ def _margin_quality(row: Row) -> tuple[str | None, str, float]:
         return loss, f"{difference}not shown to be within {margin}; {decide}", more
     difference += evidence
     if scale * row["low_with_failures"] <= least:
-        unseen = percent(unseen_share(row["n"]), ".2g")
-        since = f"since {row['n']:.0f} prompts cannot exclude {unseen} of failed answers"
-        return (
-            loss,
-            f"{difference}not shown to be within {margin}, {since}; {decide} would decide",
-            more,
+        difference += (
+            f"not shown to be within {margin}, since {row['n']:.0f} prompts cannot exclude"
         )
+        unseen = percent(unseen_share(row["n"]), ".2g")
+        return loss, f"{difference} {unseen} of failed answers; {decide} would decide", more
     if scale * row["lowest"] <= least:
         return loss, f"{difference}not within {margin} if the missing answers are wrong", math.nan
     return EXCLUDED, f"{difference}within {margin}", math.nan

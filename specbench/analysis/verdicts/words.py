@@ -76,13 +76,11 @@ def word(row: Row) -> str:
 def count_words(rows: Iterable[Row]) -> str:
     """Count the words of one method's verdicts, of which each task has one."""
     verdicts = [_words_of(row, ends=False) for row in rows]
-    clauses = []
+    clauses, tasks = [], f" of {len(verdicts)} task{'s' if len(verdicts) > 1 else ''}"
     for words in zip_longest(*verdicts):  # of speed, then of quality
         counts = sorted(Counter(filter(None, words)).items(), key=lambda c: ("open" in c[0], c[0]))
         clauses.append(", ".join(f"{name} on {count}" for name, count in counts))
-    text = "; ".join(filter(None, clauses))
-    tasks = f"{len(verdicts)} task{'s' if len(verdicts) > 1 else ''}"
-    return re.sub(r" on (\d+)", rf" on \1 of {tasks}", text, count=1)
+    return re.sub(r"( on \d+)", rf"\1{tasks}", "; ".join(filter(None, clauses)), count=1)
 
 
 def _words_of(row: Row, *, ends: bool = True) -> list[str]:

@@ -86,16 +86,15 @@ def _run(arguments: Sequence[str]) -> int:
     try:
         code: int = app(arguments, prog_name="specbench", standalone_mode=False) or 0
         if code == INTERRUPTED:
-            _print_error("interrupted")
+            _print_error("interrupted", code)
     except typer.TyperException as error:
-        removed = replacement(arguments)
-        _print_error(removed or _parameter_as_option(error) or error.format_message())
-        code = error.exit_code
+        code, removed = error.exit_code, replacement(arguments)
+        _print_error(removed or _parameter_as_option(error) or error.format_message(), code)
     except Exception as error:
         if DEBUG in arguments:
             raise
-        _print_error(_describe(error))
         code = error.exit_code if isinstance(error, SpecbenchError) else 1
+        _print_error(_describe(error), code)
     return code
 
 
@@ -118,6 +117,6 @@ def _describe(error: Exception) -> str:
     return f"{type(error).__name__}: {error} (for the traceback: specbench {DEBUG} ...)"
 
 
-def _print_error(text: str) -> None:
-    if text:
-        print("error:", message(text), file=sys.stderr)
+def _print_error(text: str, code: int) -> None:
+    if text:  # one that begins with "interrupted" is no error
+        print("error: " * (code != INTERRUPTED) + message(text), file=sys.stderr)

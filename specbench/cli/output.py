@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import sys
+import textwrap
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -162,7 +163,7 @@ def show_warnings() -> None:
     Warnings of libraries may quote what files contain, such as a character without a glyph.
     """
     _NOTES.printed = set()
-    warnings.formatwarning = lambda text, *_, **__: f"note: {message(str(text))}\n"
+    warnings.formatwarning = lambda text, *_, **__: f"{_noted(str(text))}\n"
     logger = logging.getLogger("specbench")
     logger.addHandler(_NOTES)  # adds it only once
     logger.propagate = False  # a library may have given the root logger a handler of its own
@@ -174,9 +175,21 @@ def message(text: str) -> str:
 
 
 def note(*texts: str) -> None:
-    """Print notes to stderr, one line each."""
+    """Print notes to stderr: one line each, or as many as a terminal needs."""
     for text in texts:
-        print("note:", message(text), file=sys.stderr)
+        print(_noted(text), file=sys.stderr)
+
+
+def _noted(text: str) -> str:
+    line = f"note: {message(text)}"
+    return wrapped(line, Console(stderr=True).width) if sys.stderr.isatty() else line
+
+
+def wrapped(text: str, width: int) -> str:
+    """Return a text in lines of a terminal, of which no word, such as a path, is broken."""
+    return textwrap.fill(
+        text, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
 
 
 def note_loading(models: Mapping[str, str]) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +21,7 @@ from specbench.cli.output import (
     note,
     print_as,
     print_json,
+    wrapped,
 )
 from specbench.config import option
 from specbench.errors import UsageError, printable, require, unknown
@@ -203,7 +203,7 @@ def compare(options: CompareOptions, rows: Rows, runs: Runs = None) -> None:
 
     from specbench.analysis.results import Results
     from specbench.analysis.tables.verdict_tables import comparison_tables, verdict_tables
-    from specbench.analysis.verdicts.compare import Compared, compare, verdicts
+    from specbench.analysis.verdicts.compare import Compared, by_task, compare, over_tasks, verdicts
     from specbench.analysis.verdicts.contrasts import ATS, COMPARISON, OWN
     from specbench.runs.frames import first_decodes
 
@@ -213,7 +213,7 @@ def compare(options: CompareOptions, rows: Rows, runs: Runs = None) -> None:
     if options.against is not None:
         _compare_against(folders, results, rows, options)
         return
-    between, tables = _compare_runs(folders, first_decodes(every), rows, options)
+    between, beside = _compare_runs(folders, first_decodes(every), rows, options)
     # --method selects the methods to compare; sd and static remain as baselines.
     samples = rows.updated(method=None).selection().of(every)
     methods = rows.selection().methods
@@ -247,16 +247,22 @@ def compare(options: CompareOptions, rows: Rows, runs: Runs = None) -> None:
         print_as(CSV, pd.concat([between, rows_shown]), list)
     else:
         if between is not None:
-            print_as(options.form, between, lambda: tables)
+            print_as(options.form, between, lambda: beside)
             print()
-        if len(rows_shown):
-            printed = list(verdict_tables(rows_shown))
-            if options.at:
-                printed = comparison_tables(rows_shown)
+        if options.at:
+            beside_sd = [OWN] if {BESIDE_SD, ALL_TABLES} & {*kinds} else []
+            tables = comparison_tables(rows_shown, [*beside_sd, *chosen])
+            if not tables and len(rows_shown):
+                note(f"no method has a front at equal {' or '.join(chosen)}: see --at {BESIDE_SD}")
+        else:
+            _print_lines(over_tasks(rows_shown), options)
+            tables = list(verdict_tables(rows_shown))
+        if tables:
             settings = results.measured_on if options.form == TEXT else []
-            print_as(options.form, rows_shown, lambda: with_notes(printed, settings))
-            if options.sentences:
-                _print_sentences(judged, options)
+            print_as(options.form, rows_shown, lambda: with_notes(tables, settings))
+        if options.sentences and len(judged):
+            print()
+            _print_lines(by_task(judged), options)
     gate.hold(options, results, folders, rows)
 
 
@@ -276,6 +282,7 @@ def _compare_against(
     import pandas as pd
 
     from specbench.analysis.tables.verdict_tables import margin_tables
+    from specbench.analysis.verdicts.compare import by_task, over_tasks
     from specbench.analysis.verdicts.sampling import UNKNOWN, sampling_verdicts
 
     arm, repeated = options.against or "", options.noise or []
@@ -286,27 +293,26 @@ def _compare_against(
     except UsageError:
         gate.hold(options, results, folders, rows)  # a part that is missing may be the reason
         raise
+    is_read = options.form not in (CSV, JSON)
     settings = results.measured_on if options.form == TEXT else []
+    _print_lines(over_tasks(judged) if is_read else {}, options)
     print_as(options.form, judged, lambda: with_notes(margin_tables(judged), settings))
-    if options.form not in (CSV, JSON):
-        sentences = [judged[judged["sentence"].notna()]] if options.sentences else []
-        _print_sentences(pd.concat([*sentences, sampling_verdicts(judged)]), options)
+    sentences = [judged[judged["sentence"].notna()]] if options.sentences else []
+    below = pd.concat([*sentences, sampling_verdicts(judged)])
+    if is_read and len(below):
+        print()
+        _print_lines(by_task(below), options)
     note(*judged.loc[judged["same_texts"].eq(UNKNOWN), "same_texts_sentence"].unique())
     gate.hold(options, results, folders, rows, judged)
 
 
-def _print_sentences(judged: pd.DataFrame, options: CompareOptions) -> None:
-    """Print sentences on each task's methods below the tables."""
-    from specbench.analysis.verdicts.compare import by_task
-
-    if len(judged):
-        print()
-    for heading, sentences in by_task(judged).items():
+def _print_lines(lines: Mapping[str, Sequence[str]], options: CompareOptions) -> None:
+    """Print sentences under headings, above or below the tables."""
+    for heading, sentences in lines.items():
         print(printable(f"% {heading}" if options.form == LATEX else heading))
         for sentence in map(printable, sentences):
-            wrapped = textwrap.fill(sentence, console().width, subsequent_indent="  ")
             marked = {MARKDOWN: f"- {sentence}", LATEX: f"% {sentence}"}
-            print(marked.get(options.form, wrapped))
+            print(marked.get(options.form) or wrapped(sentence, console().width))
         print()
 
 

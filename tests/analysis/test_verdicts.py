@@ -6,10 +6,19 @@ import pytest
 
 from specbench.analysis.statistics.summary import summarise
 from specbench.analysis.verdicts import words
-from specbench.analysis.verdicts.compare import VERDICTS, by_task, compare, verdict_rows, verdicts
+from specbench.analysis.verdicts.compare import (
+    VERDICTS,
+    by_task,
+    compare,
+    over_tasks,
+    verdict_rows,
+    verdicts,
+)
+from specbench.analysis.verdicts.margin import margin_rows
 
 from .conftest import timed_again
 
+WEIGHTS = ["static w=0", "static w=0.5", "static w=0.9"]
 UNSCORED = {"quality": None, "quality_metric": None}
 
 
@@ -50,8 +59,27 @@ def test_verdicts_are_grouped_by_task_and_blank_without_sd(planted):
     assert verdicts(verdict_rows(run[run["method"] != "sd"])).empty
     static = verdicts(verdict_rows(run[run["method"] != "typical"]))
     weights = static[static["label"] != "static"]
-    assert list(weights["label"]) == ["static w=0", "static w=0.5", "static w=0.9"]
+    assert list(weights["label"]) == WEIGHTS
     assert set(weights["front"]) == {words.MISSING}
+
+
+def test_verdicts_are_counted_over_the_tasks_of_a_run(planted):
+    """A method counts the tasks on which it was measured, and draft lengths stand alone."""
+    runs = [planted(n=40, times=times, task=f"task {times}") for times in (1.3, 0.7, 1.4)]
+    runs[1] = runs[1][runs[1]["method"] != "static"]
+    three, faster = pd.concat(runs), "faster on 2 of 3 tasks, slower on 1; "
+    ((heading, lines),) = over_tasks(compare(three, ["acceptance"]).rows).items()
+    assert heading == "3 tasks on mini, T = 1"
+    assert lines == [f"typical ε=0.1 δ=0.3: {faster}quality open on 3"]
+    (lines,) = over_tasks(margin_rows(three, "sd", 99)).values()
+    assert [line.partition(":")[0] for line in lines] == [*WEIGHTS, "typical ε=0.1 δ=0.3"]
+    assert lines[-1].endswith(f": {faster}within 99 points on 3") and " of 2 tasks" in lines[0]
+    longer = pd.concat([three, three.assign(draft_length=8)])
+    (lines,) = over_tasks(compare(longer, ["acceptance"]).rows).values()
+    assert lines == [f"typical ε=0.1 δ=0.3, N = {n}: {faster}quality open on 3" for n in (5, 8)]
+    assert not over_tasks(compare(runs[0]).rows)
+    two_runs = pd.concat([runs[0], runs[2].assign(run_id="two")])
+    assert not over_tasks(compare(two_runs).rows)
 
 
 @pytest.mark.parametrize(

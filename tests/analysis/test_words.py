@@ -19,7 +19,15 @@ from specbench.analysis.statistics.intervals import Interval
 from specbench.analysis.tables.verdict_tables import margin_tables, verdict_tables
 from specbench.analysis.verdicts.contrasts import COMPARISON, OWN, SD
 from specbench.analysis.verdicts.sentences import margin_verdict
-from specbench.analysis.verdicts.words import EXCLUDED, FASTER, OPEN, SHOWN, SLOWER, word
+from specbench.analysis.verdicts.words import (
+    EXCLUDED,
+    FASTER,
+    OPEN,
+    SHOWN,
+    SLOWER,
+    count_words,
+    word,
+)
 from specbench.methods.registry import METHODS
 
 QUALITIES = [(-9.0, -5.0), (-5.0, -1.0), (-1.5, -0.02), (-3.0, 2.0), (-1.0, 1.0), (0.5, 4.0)]
@@ -127,6 +135,23 @@ def test_what_is_missing_or_zero_stands_in_the_verdict():
     noisy = row_of((-1.0, 1.0), (1.05, 1.1), noise=1.2)
     assert word(noisy) == "speed within noise; quality open"
     assert word(row | {"n": 9}) == "too few prompts" and word(row | {"against": None}) == ""
+
+
+def test_words_are_counted_over_tasks():
+    """Each task once in speed and once in quality; too few prompts say neither."""
+    worse, unshown, slightly = (-9.0, -5.0), (-1.0, 1.0), (-1.5, -0.02)
+    rows = [row_of(quality, (1.2, 1.5)) for quality in (worse, unshown, unshown, unshown)]
+    assert count_words(rows) == "faster on 4 of 4 tasks; worse on 1, quality open on 3"
+    assert count_words(rows[1:]) == "faster on 3 of 3 tasks; quality open on 3"
+    rows[1:3] = row_of((0.5, 4.0), (0.5, 0.9)), row_of(worse, (0.9, 1.1), n=9)
+    expected = "faster on 2 of 4 tasks, slower on 1, too few prompts on 1"
+    assert count_words(rows) == f"{expected}; better on 1, worse on 1, quality open on 1"
+    rows = [row_of(quality, (0.9, 1.1), 2.0) for quality in (worse, slightly, unshown)]
+    rows = [row | {"loss": margin_verdict(row)["loss"]} for row in rows]
+    expected = "within 2 points on 1, worse on 1, worse within 2 points on 1"
+    assert count_words(rows) == f"speed open on 3 of 3 tasks; {expected}"
+    untimed = {f"{TIMES}_{end}": math.nan for end in ("low", "high")}
+    assert count_words([rows[0] | untimed]) == "worse on 1 of 1 task"
 
 
 def test_no_method_is_called_as_a_verdict():

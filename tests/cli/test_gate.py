@@ -91,6 +91,7 @@ def test_what_is_missing_is_not_shown(made, required, stored):
         ({"mini-math": more}, "complete", {"method": ["diversed"]}),
         (both, "complete", {}),
         (both, "complete", {"task": ["mini-math"]}),
+        (both | {"mini-news": METHODS}, "complete", {}),
     ]
     reasons = []
     for tasks, state, rows in cases:

@@ -187,11 +187,11 @@ def test_ids_are_text_from_the_file_to_the_tables(cli, engine, tmp_path):
 
 def test_a_second_ctrl_c_stops_at_once_and_a_third_prints_no_traceback(cli, engine, monkeypatch):
     class Interrupted(StringIO):
-        """A terminal on which Ctrl-C is pressed once an error is printed."""
+        """A terminal on which Ctrl-C is pressed once the last line is printed."""
 
         def write(self, text):
             count = super().write(text)
-            if text == "\n" and "error:" in self.getvalue():
+            if text == "\n" and "interrupted:" in self.getvalue():
                 os.kill(os.getpid(), signal.SIGINT)
             return count
 
@@ -200,7 +200,7 @@ def test_a_second_ctrl_c_stops_at_once_and_a_third_prints_no_traceback(cli, engi
     monkeypatch.setattr(sys, "stderr", terminal)
     assert cli(*RUN).code == 130
     *_, error = terminal.getvalue().splitlines()
-    assert error.startswith("error: ") and "1 of 4 samples are in r" in error
+    assert error.startswith("interrupted: ") and "1 of 4 samples are in r" in error
 
 
 def test_a_run_interrupted_before_its_first_sample_leaves_nothing(cli, engine, tmp_path):

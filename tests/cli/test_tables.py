@@ -69,11 +69,55 @@ def test_all_formats_of_a_table_have_the_same_content(cli, finished, command):
     assert "\x1b" not in text
 
 
-def test_a_terminal_gets_its_width_and_the_best_in_bold(monkeypatch):
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
+@pytest.mark.parametrize("against", ["", "--against sd --margin 2"])
+def test_a_line_per_method_over_all_tasks_is_printed_first(cli, finished, against):
+    def lines(form: str) -> list[str]:
+        line = f"compare {finished} --draft-length 3 {against} {form}"
+        return cli(*line.split(), code=0).out.splitlines()
 
+    counted = "diversed: too few prompts on 2 of 2 tasks"
+    for form, sign, mark in (("text", "", ""), ("markdown", "", "- "), ("latex", "% ", "% ")):
+        text = lines(f"--format {form}")
+        assert text[0] == f"{sign}2 tasks on mini, T = 1"
+        assert f"{mark}{counted}" in text[1 : text.index("")]
+    assert not any(counted in text for form in ("--format csv", "--json") for text in lines(form))
+    line = f"compare {finished} --draft-length 3 -t mini-math {against}"
+    assert "too few prompts on" not in cli(*line.split(), code=0).out
+
+
+def test_the_asked_tables_are_printed_alone(cli, run):
+    both = cli("compare", "--at", "sd,acceptance", code=0).out
+    placed = cli("compare", "--at", "acceptance", code=0).out
+    assert placed.startswith("At equal acceptance: ") and "Against sd" not in placed
+    beside_sd = cli("compare", "--at", "sd", code=0).out
+    assert beside_sd.startswith("Against sd ") and "At equal" not in beside_sd
+    assert both.startswith("Against sd ") and "At equal acceptance: " in both
+    strict = write_run(
+        run.with_name("strict"), [p for p in POINTS if p[0] in ("autoregressive", "sd")]
+    )
+    nothing = cli("compare", str(strict), "--at", "time", code=0)
+    assert nothing.out == "" and "no method has a front at equal time: see --at sd" in nothing.err
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_notes_are_wrapped_at_the_width_of_a_terminal_alone(monkeypatch):
+    folder = "results/a-name-of-many-parts"
+    text = f"this run in {folder} lacks {'prompts ' * 9}".strip()
+    for stream in (io.StringIO(), Terminal()):
+        monkeypatch.setattr(output.sys, "stderr", stream)
+        monkeypatch.setenv("COLUMNS", "40")
+        output.note(text)
+        first, *others = stream.getvalue().splitlines()
+        assert " ".join([first, *map(str.strip, others)]) == f"note: {text}"
+        assert bool(others) == stream.isatty() and any(folder in line for line in [first, *others])
+        assert all(line.startswith("  ") and len(line) <= 40 for line in others)
+
+
+def test_a_terminal_gets_its_width_and_the_best_in_bold(monkeypatch):
     screen = Terminal()
     monkeypatch.setattr(output.sys, "stdout", screen)
     monkeypatch.setenv("COLUMNS", "60")

@@ -293,5 +293,5 @@ def test_an_interruption_keeps_finished_samples_and_names_missing_ones(cli, tmp_
     monkeypatch.setattr(finetune, "finetune_draft", stopped)
     line = ("finetune-draft", "-t", "mini-headline,mini-math", "--steps", "1", "-o", "d")
     result = cli(*line, "--no-progress", code=130)
-    assert result.err == "error: interrupted: d/mini-math was not written\n"
+    assert result.err == "interrupted: d/mini-math was not written\n"
     assert [path.name for path in (tmp_path / "d").iterdir()] == ["mini-headline"]

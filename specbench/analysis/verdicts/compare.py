@@ -53,13 +53,14 @@ from specbench.analysis.verdicts.contrasts import (
     CONTROL,
     FRONT,
     OWN,
+    SD,
     SD_CHOSEN,
     TASK_RUN,
     TEXTS,
     At,
 )
 from specbench.analysis.verdicts.sentences import OUTCOMES, verdict
-from specbench.analysis.verdicts.words import MISSING, Row
+from specbench.analysis.verdicts.words import CONCURRENCY, MISSING, Row, count_words
 from specbench.errors import UsageError
 from specbench.methods.registry import CONTROLS
 from specbench.runs.configuration import Difference, differences_of
@@ -266,11 +267,14 @@ def verdicts(rows: pd.DataFrame) -> pd.DataFrame:
                 verdicts_of_runs.append(shared | verdict(single, chosen if len(chosen) else single))
         verdicts_of_runs += [shared | row for row in _coin(run)]
     table = pd.DataFrame(verdicts_of_runs, columns=list(VERDICTS))
-    several = table.groupby([*_RUN, "label"], dropna=False)["draft_length"].transform("nunique") > 1
-    names = table["label"] + (", N = " + table["draft_length"].map("{:.0f}".format)).where(
-        several, ""
-    )
-    return table.assign(sentence=names + ": " + table["sentence"])
+    return table.assign(sentence=_names(table, _RUN) + ": " + table["sentence"])
+
+
+def _names(table: pd.DataFrame, run: list[str]) -> pd.Series:
+    """Return the methods' labels, with the draft length of those that have several in a run."""
+    several = table.groupby([*run, "label"], dropna=False)["draft_length"].transform("nunique") > 1
+    lengths = ", N = " + table["draft_length"].map("{:.0f}".format)
+    return table["label"] + lengths.where(several, "")
 
 
 def verdict_rows(samples: pd.DataFrame, methods: Collection[str] | None = None) -> pd.DataFrame:
@@ -293,6 +297,28 @@ def by_task(table: pd.DataFrame) -> dict[str, list[str]]:
             heading += f" in {describe_blocks(row['blocks'], row['batch_size'])}"
         sentences.setdefault(heading, []).append(row["sentence"])
     return sentences
+
+
+def over_tasks(rows: pd.DataFrame) -> dict[str, list[str]]:
+    """Return lines that count verdicts over tasks, from rows of ``compare`` or ``margin_rows``."""
+    table = rows[rows["against"].notna()]
+    if "at" in rows:
+        beside_sd = (rows["against"] == SD) & (rows["method"] != "sd") & (rows["points"] == 1)
+        table = pd.DataFrame(estimates.pivot(rows[beside_sd], *_RUN))
+    lines: dict[str, list[str]] = {}
+    if table.empty:
+        return lines
+    names = _names(table, _RUN[:-1])
+    if CONCURRENCY in table and table[CONCURRENCY].nunique() > 1:
+        loads = table[CONCURRENCY].map(" at concurrency {:.0f}".format, na_action="ignore")
+        names += loads.fillna("")
+    several = [name for name in ("run_id", "engine", "batch_size") if table[name].nunique() > 1]
+    for _, run in table.groupby(_RUN[:-1], sort=False, dropna=False):
+        if (tasks := run["task"].nunique()) > 1:
+            heading = setting_text({**run.iloc[0], "task": f"{tasks} tasks"}, several)
+            methods = run.groupby(names, sort=False)
+            lines[heading] = [f"{name}: {count_words(rows_of(rows))}" for name, rows in methods]
+    return lines
 
 
 def _coin(run: pd.DataFrame) -> Iterator[Row]:

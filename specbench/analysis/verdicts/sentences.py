@@ -256,19 +256,16 @@ def margin_verdict(row: Row) -> Row:
         "answers are missing": "missing",
         f"answers are missing of {baseline}": "missing_in_baseline",
     }
-    refused, noise = (
-        percent(row["refused"], ".1f"),
-        row["again"] and (speed != UNSHOWN or sign(row, QUALITY_LESS) != UNSHOWN),
-    )
+    noise = row["again"] and (speed != UNSHOWN or sign(row, QUALITY_LESS) != UNSHOWN)
     parts = [
         times,
         quality,
         f"texts {shown(LENGTH).interval(row)} times as long" if low > 1 or high < 1 else "",
         *(f"{row[name]:.0f} {words}" for words, name in counts.items() if row[name] > 0),
-        f"{refused} of texts begin like refusals" if row["refused"] > 0 else "",
-        "a server does not differ from itself, so differences of this size are noise"
-        if noise
+        f"{percent(row['refused'], '.1f')} of texts begin like refusals"
+        if row["refused"] > 0
         else "",
+        "a server does not differ from itself, so differences of this size are noise" * noise,
         row["remarks"],
     ]
     again = "the same server again: " if row["again"] else ""
@@ -303,8 +300,11 @@ def _margin_quality(row: Row) -> tuple[str | None, str, float]:
         zero = f"{unit} 0 of all answers, so no loss can show: check the prompts"
         return OPEN, zero, math.nan
     ends, side = ((low, high), "higher") if value > 0 else ((-high, -low), "lower")
-    difference = f"{unit} {with_interval(abs(value), *ends, '.1f')} points {side}: "
+    size = f"{with_interval(abs(value), *ends, '.1f')} points"
     evidence = "a loss is shown, " if high < 0 else "a gain is shown, " if low > 0 else ""
+    difference = f"{unit} {size} {side}: "
+    if round(abs(value), 1) == 0 and not evidence:
+        difference = f"no difference in {unit} seen ({size}): "
     loss, margin = SHOWN if high < 0 else OPEN, points(row["margin"])
     least, more = -row["margin"], row["prompts_needed"] - row["n"]
     decide = f"about {float(f'{more:.2g}'):.0f} more"
@@ -318,13 +318,11 @@ def _margin_quality(row: Row) -> tuple[str | None, str, float]:
         return loss, f"{difference}not shown to be within {margin}; {decide}", more
     difference += evidence
     if scale * row["low_with_failures"] <= least:
-        unseen = percent(unseen_share(row["n"]), ".2g")
-        since = f"since {row['n']:.0f} prompts cannot exclude {unseen} of failed answers"
-        return (
-            loss,
-            f"{difference}not shown to be within {margin}, {since}; {decide} would decide",
-            more,
+        difference += (
+            f"not shown to be within {margin}, since {row['n']:.0f} prompts cannot exclude"
         )
+        unseen = percent(unseen_share(row["n"]), ".2g")
+        return loss, f"{difference} {unseen} of failed answers; {decide} would decide", more
     if scale * row["lowest"] <= least:
         return loss, f"{difference}not within {margin} if the missing answers are wrong", math.nan
     return EXCLUDED, f"{difference}within {margin}", math.nan

@@ -8,7 +8,10 @@ interval that includes no difference; where it excludes one, its ends are said.
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
 from collections.abc import Iterable
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from specbench.analysis.statistics.estimates import (
@@ -57,14 +60,9 @@ def word(row: Row) -> str:
     """Return a verdict on a row with a baseline in a few words; empty without a baseline."""
     if not isinstance(row["against"], str):
         return ""
-    if row["n"] < FEWEST:
-        return FEW
-    if row.get("again") is True:
-        return SAME
-    metric = speed_of(row)
-    pace = sign_of_speed(row, metric) if is_known(row, metric) else ""
-    pace = {UNSHOWN: "speed open", NOISE: "speed within noise"}.get(pace, pace)
-    parts = [pace, _quality_word(row)]
+    parts = _words_of(row)
+    if len(parts) == 1:
+        return parts[0]
     if parts == ["speed open", "quality open"]:
         parts = ["open"]
     if (missing := row.get("missing", 0)) > 0:
@@ -75,20 +73,44 @@ def word(row: Row) -> str:
     return "; ".join(filter(None, parts))
 
 
-def _quality_word(row: Row) -> str:
-    """Say the ends of a difference that is shown, and whether it is within the margin."""
+def count_words(rows: Iterable[Row]) -> str:
+    """Count the words of one method's verdicts, of which each task has one."""
+    verdicts = [_words_of(row, ends=False) for row in rows]
+    clauses, tasks = [], f" of {len(verdicts)} task{'s' if len(verdicts) > 1 else ''}"
+    for words in zip_longest(*verdicts):  # of speed, then of quality
+        counts = sorted(Counter(filter(None, words)).items(), key=lambda c: ("open" in c[0], c[0]))
+        clauses.append(", ".join(f"{name} on {count}" for name, count in counts))
+    return re.sub(r"( on \d+)", rf"\1{tasks}", "; ".join(filter(None, clauses)), count=1)
+
+
+def _words_of(row: Row, *, ends: bool = True) -> list[str]:
+    """Return the words of speed and of quality, or the only word if neither is compared."""
+    if row["n"] < FEWEST:
+        return [FEW]
+    if row.get("again") is True:
+        return [SAME]
+    metric = speed_of(row)
+    pace = sign_of_speed(row, metric) if is_known(row, metric) else ""
+    pace = {UNSHOWN: "speed open", NOISE: "speed within noise"}.get(pace, pace)
+    return [pace, _quality_word(row, ends)]
+
+
+def _quality_word(row: Row, with_ends: bool) -> str:
+    """Say which difference is shown, between which ends, and whether it is within the margin."""
     if not is_known(row, QUALITY_LESS):
         return "quality not measured"
     if row["quality"] == row[QUALITY_LESS] == 0:
         return "all scores 0"
     outcome, scale = sign(row, QUALITY_LESS), shown_metric(row["quality_metric"])[1]
-    is_within = row.get("loss") == EXCLUDED
+    within = f"within {points(row['margin'])}" if row.get("loss") == EXCLUDED else ""
     if outcome == UNSHOWN:
-        return f"within {points(row['margin'])}" if is_within else "quality open"
+        return within or "quality open"
+    side, within = ("worse", within) if outcome == LOWER else ("better", "")
+    if not with_ends:
+        return f"{side} {within}".strip()
     ends = sorted(abs(scale * row[f"{QUALITY_LESS}_{end}"]) for end in ("low", "high"))
     low, high = (number(end, ".1f" if end >= 0.05 else ".1g") for end in ends)
-    within = f", within {row['margin']:g}" if is_within and outcome == LOWER else ""
-    return f"{'worse' if outcome == LOWER else 'better'} by {low} to {high}{within}"
+    return f"{side} by {low} to {high}" + (f", within {row['margin']:g}" if within else "")
 
 
 def points(margin: float) -> str:

@@ -30,7 +30,8 @@ Floats = NDArray[np.float64]
 def terms(folder: Path) -> dict[str, pd.DataFrame]:
     """Return accepted and proposed drafts and the score of each prompt, by rule."""
     samples = specbench.load(folder).samples
-    labels = method_labels(samples.to_dict("records"))
+    # Both drafters have the same labels.
+    labels = method_labels(samples.assign(drafter=None).to_dict("records"))
     scale = shown_metric(samples["quality_metric"].iloc[0])[1]
     samples = samples.assign(label=labels, quality=scale * samples["quality"])
     return {
@@ -63,9 +64,9 @@ def rows_of(parent: Path) -> Iterator[dict[str, object]]:
                 rule = resampled(rules[label].loc[prompts], counts)
                 gain, loss = rule[0] - base[0], base[1] - rule[1]
                 row[f"gain {drafter}"], row[f"loss {drafter}"] = shown(gain), shown(loss)
-                row[f"at 10 {drafter}"] = round(STEP * loss[0] / gain[0], 2)
                 row[f"gains {drafter}"] = np.quantile(gain[1:], 0.025) > LEAST_GAIN
-                prices.append(STEP * loss / gain)
+                with np.errstate(divide="ignore", invalid="ignore"):  # a resample without a gain
+                    prices.append(STEP * loss / gain)
             if row["gains mtp"] and row["gains block"]:
                 more = prices[1] - prices[0]
                 share = min((more[1:] > 0).mean(), (more[1:] < 0).mean())

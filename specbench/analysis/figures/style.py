@@ -115,7 +115,7 @@ PAPER, SCREEN = STYLES
 PAGES = {PAPER: Page(1.0, 1.0, 300), SCREEN: Page(1.6, 1.12, 150)}
 _page = ContextVar("page", default=PAGES[PAPER])
 #: Settings of a style file of the user's, over those of all figures.
-_own_settings: ContextVar[dict[str, Any]] = ContextVar("own settings")
+_own_settings: ContextVar[Any] = ContextVar("own settings")
 #: The methods without a look that a figure shows, in order.
 _arms: ContextVar[Sequence[str]] = ContextVar("arms", default=())
 
@@ -176,12 +176,12 @@ def page(style: str, width: float | None = None) -> Iterator[None]:
     Raises:
         UsageError: There is no such style or file.
     """
-    settings: dict[str, Any] = {}
+    settings: Any = {}
     if style not in PAGES:
         if not style.endswith(".mplstyle"):
             raise UsageError(f"{unknown('style', style, STYLES)} A FILE.mplstyle is read, too")
         try:
-            settings = dict(matplotlib.rc_params_from_file(style, use_default_template=False))
+            settings = matplotlib.rc_params_from_file(style, use_default_template=False)
         except (OSError, ValueError) as error:
             raise UsageError(f"--style {style} cannot be read: {error}") from error
     before = _page.set(PAGES.get(style, PAGES[PAPER])._replace(width=width))

@@ -100,7 +100,8 @@ class Traits:
         tokens = self.shares.reshape(n * size, -1)
         differences = signs.reshape(ways, n * size) @ tokens
         columns.append((differences**2 / np.maximum(tokens.sum(0), 1)).sum(-1))
-        return np.stack(columns, -1) / (n * half)
+        statistics: Floats = np.stack(columns, -1) / (n * half)
+        return statistics
 
     def p_value(self, second: NDArray[np.bool_], draws: np.random.Generator, ways: int) -> float:
         """Return how often a random split is as extreme as this one ``[n, M]``."""

@@ -273,7 +273,8 @@ def _of_texts(
     from specbench.pricing.source import require_prompts, source_of_texts
 
     if run is None:
-        at_once = min(measurement.limit or MOST_AT_ONCE, MOST_AT_ONCE)
+        # Their times do not count, and a batch that is decided for must fit the memory anyway.
+        at_once = min(measurement.limit or MOST_AT_ONCE, MOST_AT_ONCE, max(options.batch_size))
         plan = price.plan_of_target(measurement.updated(batch_size=at_once))
         plan = replace(plan, times="none")
         require_prompts((part.task.name, e.id) for part in plan.tasks for e in part.examples)

@@ -93,12 +93,12 @@ def _methods() -> list[Row]:
 
 def _drafters() -> list[Row]:
     """Return the drafters, then the modules of pairs."""
-    rows = _picked(DRAFTERS.values(), "name", "summary", "source")
-    for pair in pairs().values():
-        for name in pair.drafters:
-            summary = f"Draws tokens from a module on the states of the target of {pair.name}."
-            rows.append({"name": name, "summary": summary, "source": f"--pair {pair.name}"})
-    return rows
+    summary = "Draws tokens from a module on the states of the target of {}."
+    modules = [(name, pair.name) for pair in pairs().values() for name in pair.drafters]
+    return _picked(DRAFTERS.values(), "name", "summary", "source") + [
+        {"name": name, "summary": summary.format(pair), "source": f"--pair {pair}"}
+        for name, pair in modules
+    ]
 
 
 def _pairs() -> list[Row]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import NamedTuple
 
 import numpy as np
@@ -25,10 +26,10 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Text = Sequence[Hashable]  # tokens, or words
 
-PERMUTATIONS, OF_TRIALS, TRIALS = 1_999, 39, 50
+PERMUTATIONS, TRIALS = 1_999, 50
 LEVEL = 0.05
 FEWEST_TEXTS = 4  # of each prompt and arm: two of them are compared
-BUCKETS = 256  # into which tokens are hashed, for their shares
+BUCKETS = 256  # the most frequent tokens, and all others together
 PREFIXES = (1, 2, 4, 8)  # tokens that two texts begin with alike
 
 
@@ -88,15 +89,13 @@ class Traits:
         ways, n, size = second.shape
         half = size // 2
         signs = np.where(second, 1.0, -1.0)
-        off_diagonal = self.likeness * (1 - np.eye(size))
         columns = []
-        for kind in off_diagonal:
+        for kind in self.likeness * (1 - np.eye(size)):
             rows = np.einsum("wnm,nmk->wnk", signs, kind)
             within_less_between = (rows * signs).sum((1, 2))
             more_alike = rows.sum((1, 2))  # the second arm than the first
             columns += [within_less_between, np.abs(more_alike)]
-        sums = np.einsum("wnm,vnm->vw", signs, self.values)
-        columns += [*np.abs(sums)]
+        columns += [*np.abs(np.einsum("wnm,vnm->vw", signs, self.values))]
         tokens = self.shares.reshape(n * size, -1)
         differences = signs.reshape(ways, n * size) @ tokens
         columns.append((differences**2 / np.maximum(tokens.sum(0), 1)).sum(-1))
@@ -159,16 +158,16 @@ def power(
     baseline: Sequence[Sequence[Text]],
     faults: Sequence[Fault] = GREEDY + COOLER,
     trials: int = TRIALS,
-    seed: int = 0,
+    level: float = LEVEL,
 ) -> dict[Fault, float]:
-    """Return the share of trials in which the test shows a fault.
+    """Return the share of trials in which the test shows a fault at a level.
 
     A trial splits the baseline's R texts of each prompt at random in halves, so it has as many
     texts as the test. A greedy answer is one text of the prompt, the likeliest one, which is then
     in no half. A lower temperature draws the second half by weights (``tempered``).
     """
     traits, size = Traits.of(baseline), len(baseline[0])
-    draws = np.random.default_rng(seed)
+    draws, ways = np.random.default_rng(0), ceil(2 / level) - 1
     weights: dict[float, Floats] = {}
     shares: dict[Fault, float] = {}
     for fault in faults:
@@ -190,7 +189,7 @@ def power(
                 half = size // 2
                 chosen = (noise + logs).argsort(-1)[:, -2 * half :]
             second = np.tile(np.arange(2 * half) >= half, (len(logs), 1))
-            shown += traits.of_texts(chosen).p_value(second, draws, OF_TRIALS) <= LEVEL
+            shown += traits.of_texts(chosen).p_value(second, draws, ways) <= level
         shares[fault] = shown / trials
     return shares
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping
 
 import pandas as pd
 
@@ -19,6 +19,7 @@ from specbench.analysis.statistics.sampled import (
     LEVEL,
     Fault,
     Sampled,
+    Text,
     compare_texts,
     power,
 )
@@ -50,31 +51,32 @@ def sampling_rows(texts: pd.DataFrame, method: str) -> pd.DataFrame:
 
     Returns:
         A row per setting: ``same_texts_p`` after Holm's correction, the outcome in words
-        ``same_texts``, the power against ``REQUIRED``, and ``same_texts_sentence``.
+        ``same_texts``, the power against ``REQUIRED`` with that correction, and sentences.
     """
     against = arm_named(method, texts)
     rows: list[Row] = []
-    outcomes: list[tuple[Row, Sampled]] = []
+    outcomes: list[tuple[Row, Sampled, list[list[Text]]]] = []  # with the baseline's texts
     texts = texts[(texts["temperature"] > 0) & ~(texts["turn"] > 1)]
     for _, cells in texts.groupby(["run_id", "task", "temperature"], sort=False, dropna=False):
-        base, others = cells[cells["arm"] == against], cells[cells["arm"] != against]
-        seen: dict[int, dict[Fault, float]] = {}  # by the prompts that arms share
-        for _, cell in others.groupby(["arm", "load", "draft_length"], sort=False, dropna=False):
-            like = base[base["load"] == cell["load"].iloc[0]]
+        base, compared = cells[cells["arm"] == against], cells[cells["arm"] != against]
+        for _, cell in compared.groupby(["arm", "load", "draft_length"], sort=False, dropna=False):
+            of_load = base[base["load"] == cell["load"].iloc[0]]
             row: Row = cell.iloc[0][SETTING].to_dict() | dict.fromkeys(FIGURES, math.nan)
             row |= {"same_texts": UNKNOWN, "same_texts_sentence": FEW.format(against)}
             row["same_texts_seen"] = ""
             rows.append(row)
-            ours, theirs = _by_prompt(like if len(like) else base, cell)
+            ours, theirs = _by_prompt(of_load if len(of_load) else base, cell)
             if ours:
-                outcomes.append((row, compare_texts(ours, theirs)))
-                if len(ours) not in seen:
-                    seen[len(ours)] = power(ours)
-                row["same_texts_power"] = seen[len(ours)][REQUIRED]
-                row["same_texts_seen"] = _seen(seen[len(ours)])
+                outcomes.append((row, compare_texts(ours, theirs), ours))
+    # The level is that of the smallest p value in Holm's correction.
+    shares: dict[Fault, float] = {}
+    for number, (row, _, ours) in enumerate(outcomes):
+        if not number or ours != outcomes[number - 1][2]:
+            shares = power(ours, level=LEVEL / len(outcomes))
+        row |= {"same_texts_power": shares[REQUIRED], "same_texts_seen": _seen(shares)}
     p = 0.0
     ordered = sorted(outcomes, key=lambda outcome: outcome[1].p)
-    for number, (row, outcome) in enumerate(ordered):  # Holm's correction
+    for number, (row, outcome, _) in enumerate(ordered):  # Holm's correction
         p = max(p, min(1.0, outcome.p * (len(ordered) - number)))
         row |= {"same_texts_p": p, "same_texts": DIFFER if p <= LEVEL else SAME}
         row["same_texts_sentence"] = _sentence(outcome, p, against)
@@ -86,14 +88,13 @@ def sampling_verdicts(judged: pd.DataFrame) -> pd.DataFrame:
     """Return a sentence on the texts of each method of ``Results.against``, and on the power."""
     sampled = judged[judged["same_texts_p"].notna()]
     of_arms = sampled.assign(sentence=sampled["label"] + ": " + sampled["same_texts_sentence"])
-    power = sampled.assign(sentence=sampled["same_texts_seen"])
-    both = pd.concat([of_arms, power])
-    return both.drop_duplicates(["run_id", "task", "temperature", "sentence"])
+    of_faults = sampled.assign(sentence=sampled["same_texts_seen"])
+    return pd.concat([of_arms, of_faults]).drop_duplicates(
+        ["run_id", "task", "temperature", "sentence"]
+    )
 
 
-def _by_prompt(
-    base: pd.DataFrame, cell: pd.DataFrame
-) -> tuple[list[list[Sequence[Hashable]]], list[list[Sequence[Hashable]]]]:
+def _by_prompt(base: pd.DataFrame, cell: pd.DataFrame) -> tuple[list[list[Text]], list[list[Text]]]:
     """Return the texts of the prompts of which both have all repeats; none if they are too few."""
     repeats = int(min(base["repeat"].max(), cell["repeat"].max())) + 1 if len(base) else 0
     if repeats < FEWEST_TEXTS:
@@ -101,7 +102,7 @@ def _by_prompt(
     has_ids = base["token_ids"].notna().all() and cell["token_ids"].notna().all()
     sides = []
     for side in (base, cell):
-        prompts: dict[str, dict[int, Sequence[Hashable]]] = {}
+        prompts: dict[str, dict[int, Text]] = {}
         for row in rows_of(side[["sample_id", "repeat", "text", "token_ids", "stopped_by"]]):
             tokens = row["token_ids"] if has_ids else _WORDS.findall(row["text"] or "")
             text = (*tokens, row["stopped_by"])
@@ -117,7 +118,7 @@ def _by_prompt(
 
 
 def _sentence(outcome: Sampled, p: float, against: str) -> str:
-    """Say whether a difference is seen, and what would have been seen."""
+    """Say whether a difference is seen."""
     value = "p < .001" if p < 0.001 else f"p = {p:.2g}".replace("0.", ".")
     if p <= LEVEL:
         likeness = "more" if outcome.is_alike else "less"
@@ -131,15 +132,15 @@ def _sentence(outcome: Sampled, p: float, against: str) -> str:
     )
 
 
-def _seen(power: Mapping[Fault, float]) -> str:
+def _seen(shares: Mapping[Fault, float]) -> str:
     """Say which mildest faults would have been seen, in what share of such runs."""
     greedy, cooler = (
-        next((fault for fault in faults if power[fault] >= ENOUGH), faults[-1])
+        next((fault for fault in faults if shares[fault] >= ENOUGH), faults[-1])
         for faults in (GREEDY, COOLER)
     )
     return (
         f"greedy texts in {_SHARES[greedy.greedy]} would have been seen in "
-        f"{percent(power[greedy], '.0f')} of such runs, a temperature "
+        f"{percent(shares[greedy], '.0f')} of such runs, a temperature "
         f"{percent(1 - cooler.temperature, '.0f')} lower in at least "
-        f"{percent(power[cooler], '.0f')}"
+        f"{percent(shares[cooler], '.0f')}"
     )

@@ -57,8 +57,6 @@ COMMANDS = {
         "Score the texts of a finished run again, without models or data."),
     "train": Listed("train", "Train", "train --task mini-math --target-acceptance 0.85",
         "Train one DIVERSED head per task; it predicts the weight on the target at every token."),
-    "finetune-draft": Listed("train", "Train", "finetune-draft --task mini-math",
-        "Fine-tune the draft on a task's training split, for `run --draft FOLDER`."),
     "list": Listed("lookup", "Look up", "list methods",
         "List methods, drafters, pairs, heads, tasks, metrics, figures or columns of tables."),
     "docs": Listed("lookup", "Look up", "docs training",
@@ -73,6 +71,8 @@ REMOVED: dict[str, str] = {
     "all figures, with to_csv and to_parquet",
     "plot --head": "there is no --head: `python tasks/measure/learned.py HEAD --output FOLDER` "
     "draws what a head learned",
+    "finetune-draft": "there is no finetune-draft: `python tasks/finetune_draft.py` of a clone "
+    "trains a draft on a task, for run --draft FOLDER",
     "audit": "there is no audit: it is now specbench check --server URL",
     "check --decoder": "there is no --decoder: give --server URL",
     "check --tie": "there is no --tie: give the server's --dtype, by whose rounding texts may fork",

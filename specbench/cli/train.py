@@ -1,4 +1,4 @@
-"""``specbench train`` trains DIVERSED heads, ``specbench finetune-draft`` a draft."""
+"""``specbench train`` trains DIVERSED heads."""
 
 from __future__ import annotations
 
@@ -13,26 +13,22 @@ from specbench.cli import options as groups
 from specbench.cli.generate import grouped
 from specbench.cli.jobs import HeadJob, print_plan, sizes
 from specbench.cli.output import Interrupted, note, note_loading, print_table
-from specbench.config import Options, option
+from specbench.config import option
 from specbench.decoding.drafters.registry import MODEL
 from specbench.decoding.heads.registry import read_description, trained_heads
 from specbench.engine.pairs import Loading, PairSpec
 from specbench.errors import UsageError, require
-from specbench.experiment.folders import choose_folder
 from specbench.experiment.progress import step_status, training_bar
-from specbench.files import check_writable
 from specbench.runs.configuration import Settings
 from specbench.runs.labels import VARIANTS
 from specbench.tasks.metrics import get_metric
 from specbench.tasks.task import Task
-from specbench.training.recipe import DraftRecipe, HeadRecipe, check_folder, head_recipe
+from specbench.training.recipe import HeadRecipe, check_folder, head_recipe
 
 if TYPE_CHECKING:
     from specbench.training.objective import TrainingStep
 
 NEAR = 0.02  # tolerated difference between held-out acceptance and its target
-DRAFTS = Path("results/drafts")
-LINE_EVERY = 50  # draft training steps per printed line without a terminal
 
 
 class HeadOptions(groups.DryRun):
@@ -53,14 +49,6 @@ class HeadOptions(groups.DryRun):
         "results/heads/PAIR",
     )
     resume: bool = option(False, "Resume an interrupted training.")
-
-
-class DraftFolder(Options):
-    """Where drafts go."""
-
-    output: Path | None = groups.output_option(
-        "Folder for the drafts, one subfolder per task.", "results/drafts/PAIR"
-    )
 
 
 @grouped
@@ -273,47 +261,3 @@ def _show(jobs: Sequence[HeadJob], spec: PairSpec, root: Path) -> None:
             stub=2,
         )
     )
-
-
-@grouped
-def finetune_draft(
-    data: groups.Tasks,
-    models: Annotated[groups.Models, ("pair", "draft", "device")],
-    recipe: DraftRecipe,
-    to: DraftFolder,
-    shown: groups.Progress,
-) -> None:
-    """Fine-tune the draft on a task's training split, for `run --draft FOLDER`."""
-    spec, tasks = models.spec(), data.tasks()
-    models.require_here(spec)
-    assert spec.draft is not None  # without one, spec() raises
-    root = to.output or DRAFTS / spec.name.replace("/", "-")
-    folders = [root / chosen.name for chosen in tasks]
-    for chosen, folder in zip(tasks, folders, strict=True):
-        chosen.examples("train", 1)
-        check_writable(choose_folder(folder, ""))
-
-    from specbench.engine.hub import quiet_libraries
-    from specbench.training.finetune import finetune_draft as finetune
-
-    quiet_libraries(downloads=not shown.no_progress)
-    for chosen, folder in zip(tasks, folders, strict=True):
-        title = f"{spec.name} draft on {chosen.name}"
-        try:
-            with training_bar(title, recipe.steps, not shown.no_progress, LINE_EVERY) as report:
-                result = finetune(
-                    spec.draft, chosen, recipe, folder, models.device, report, spec.draft_revision
-                )
-        except KeyboardInterrupt as error:
-            raise Interrupted(f"interrupted: {folder} was not written") from error
-        limit = recipe.max_prompt_tokens
-        if left_out := _describe_left_out(chosen.name, result["left_out"], limit):
-            note(left_out)
-        loss = result["held_out_loss"]
-        print(
-            f"{folder}: held-out loss {loss['before']:.3f} before, {loss['after']:.3f} after "
-            f"(nats per token, n = {loss['n']})"
-        )
-    choices = ["--pair", models.pair or groups.DEFAULT_PAIR, "--draft", str(folders[-1])]
-    choices += data.updated(task=None).retyped()
-    print("use it: specbench run --method sd --task", tasks[-1].name, shlex.join(choices))

@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-import torch
-from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from specbench.engine.pair import LoadedPair
@@ -25,7 +23,6 @@ from specbench.training.recipe import HeadRecipe
 # With fewer final ones than ``FINAL``, each has two texts. With fewer than ``HELD_OUT``, each has
 # several, ``HELD_OUT`` in all but at most ``MOST_TEXTS`` each: then prompts are the larger noise.
 HELD_OUT, FINAL, MOST_TEXTS = 128, 256, 4
-IGNORED = -100  # label of a token without loss
 
 
 class Material(NamedTuple):
@@ -125,29 +122,8 @@ def read_materials(pair: LoadedPair, task: Task, recipe: HeadRecipe) -> Material
 
 
 def describe_data(task: Task, left_out: dict[str, int]) -> dict[str, Any]:
-    """Return the data section in the description of a head or a draft."""
+    """Return the data section in the description of a head."""
     return {
         **{"task": task.name, "task_version": task.version, "prompt_format": task.prompt_format},
         **{"data": task.provenance(), "left_out": left_out},
     }
-
-
-def answer_batch(
-    tokenizer: PreTrainedTokenizerBase, material: Material, end: int, pad: int
-) -> tuple[Tensor, Tensor]:
-    """Return token ids and next-token labels ``[B, T]``; prompts and padding have no loss.
-
-    Answers are the references, followed by the token ``end``. T is a multiple of 16, which limits
-    the number of shapes for the matrix kernels.
-    """
-    rows, labels = [], []
-    for prompt, example in zip(material.prompts, material.examples, strict=True):
-        answer = [*tokenizer(example.reference or "", add_special_tokens=False)["input_ids"], end]
-        rows.append(prompt + answer[:-1])
-        labels.append([IGNORED] * (len(prompt) - 1) + answer)
-    length = -(-max(map(len, rows)) // 16) * 16
-
-    def padded(table: list[list[int]], value: int) -> Tensor:
-        return torch.tensor([row + [value] * (length - len(row)) for row in table])
-
-    return padded(rows, pad), padded(labels, IGNORED)

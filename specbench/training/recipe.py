@@ -1,4 +1,4 @@
-"""Training recipes of heads and drafts: defaults, bounds and learning rates.
+"""Training recipes of heads: defaults, bounds and learning rates.
 
 Recipes and the folder of a training are checked before anything is loaded, so without torch.
 """
@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from specbench.config import Filters, Options, Temperature, option
+from specbench.config import Filters, Temperature, option
 from specbench.decoding.drafters.registry import DRAFTERS, MODEL, parse_drafter, recorded_drafter
 from specbench.decoding.heads.kinds import FEATURES, KINDS, LINEAR
 from specbench.decoding.heads.registry import is_head
@@ -31,8 +31,6 @@ REWARDS = {
 }
 WARM_UP = 0.05  # share of the steps
 MAX_PROMPT_TOKENS, MAX_NEW_TOKENS = 512, 128  # as in the paper (arXiv:2604.07622)
-# Default learning rates of drafts below this hidden size, and of others.
-SMALL_WIDTH, SMALL_RATE, LARGE_RATE = 512, 3e-3, 1e-5
 
 LONGEST_PROMPT = "Longest prompt; a longer one is cut in its passage, or skipped without one."
 
@@ -167,35 +165,6 @@ class HeadRecipe(Filters):
 
     def rate(self, step: int) -> float:
         """Return the learning rate of a step counted from 0."""
-        return self.learning_rate * warm_up_cosine(step, self.steps)
-
-
-class DraftRecipe(Options):
-    """The fine-tuning of a draft; ``specbench finetune-draft`` has an option for each field."""
-
-    panel = "Recipe"
-
-    steps: int = option(1000, "Number of batches.", ge=1)
-    # Each example is used once if the task has enough.
-    batch_size: int = option(16, "Examples per batch.", ge=1)
-    # After a short warm-up and before a cosine to zero.
-    learning_rate: float | None = option(
-        None,
-        "Peak learning rate of AdamW.",
-        gt=0,
-        shown=f"{SMALL_RATE:g} for models narrower than {SMALL_WIDTH}, else {LARGE_RATE:g}",
-    )
-    max_prompt_tokens: int = option(MAX_PROMPT_TOKENS, LONGEST_PROMPT, ge=1)
-    seed: int = option(0, "Seed of the examples.", ge=0)
-
-    def for_width(self, width: int) -> DraftRecipe:
-        """Return the recipe with a learning rate for a model's hidden size."""
-        default = SMALL_RATE if width < SMALL_WIDTH else LARGE_RATE
-        return self.updated(learning_rate=self.learning_rate or default)
-
-    def rate(self, step: int) -> float:
-        """Return the learning rate of a step counted from 0; ``learning_rate`` must be set."""
-        assert self.learning_rate is not None
         return self.learning_rate * warm_up_cosine(step, self.steps)
 
 

@@ -12,7 +12,7 @@ from make_pair import make_pair
 from pretraining import loop, sources
 from pretraining.corpus import SEED, Corpus
 from pretraining.models import EOS, build_tokenizer
-from pretraining.texts import Generated
+from pretraining.texts import IGNORED, Generated
 from safetensors.torch import load_file
 
 from specbench.engine.loading import load_pair
@@ -20,7 +20,6 @@ from specbench.engine.pairs import PAIRS_FILE, ROLES, Loading, PairSpec
 from specbench.errors import UsageError
 from specbench.schema import load_toml
 from specbench.tasks.mini import MODULES, generate
-from specbench.training.material import IGNORED
 
 RECIPE = """
 [tokenizer]

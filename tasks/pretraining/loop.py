@@ -16,11 +16,10 @@ from torch.nn.functional import cross_entropy
 from transformers import LlamaForCausalLM
 
 from pretraining.models import ModelRecipe, build_optimizers
-from pretraining.texts import HeldOut, Texts
+from pretraining.texts import IGNORED, HeldOut, Texts
 from specbench.errors import UsageError
 from specbench.files import make_folder, replacing, write_atomically
 from specbench.runs.labels import LOG
-from specbench.training.material import IGNORED
 from specbench.training.recipe import CHECKPOINT
 
 WARMUP_STEPS = 100

@@ -10,12 +10,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, cast
 
+import torch
 from torch import Tensor
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from specbench.tasks.mini import MODULES, generate
 from specbench.tasks.mini.writer import Style
-from specbench.training.material import Material, answer_batch
+from specbench.training.material import Material
+
+IGNORED = -100  # label of a token without loss
 
 
 class Batch(NamedTuple):
@@ -98,3 +101,24 @@ class Generated:
     def held_out(self) -> dict[str, HeldOut]:
         """Nothing: no example occurs twice, so the training loss is that of new texts."""
         return {}
+
+
+def answer_batch(
+    tokenizer: PreTrainedTokenizerBase, material: Material, end: int, pad: int
+) -> tuple[Tensor, Tensor]:
+    """Return token ids and next-token labels ``[B, T]``; prompts and padding have no loss.
+
+    Answers are the references, followed by the token ``end``. T is a multiple of 16, which limits
+    the number of shapes for the matrix kernels.
+    """
+    rows, labels = [], []
+    for prompt, example in zip(material.prompts, material.examples, strict=True):
+        answer = [*tokenizer(example.reference or "", add_special_tokens=False)["input_ids"], end]
+        rows.append(prompt + answer[:-1])
+        labels.append([IGNORED] * (len(prompt) - 1) + answer)
+    length = -(-max(map(len, rows)) // 16) * 16
+
+    def padded(table: list[list[int]], value: int) -> Tensor:
+        return torch.tensor([row + [value] * (length - len(row)) for row in table])
+
+    return padded(rows, pad), padded(labels, IGNORED)

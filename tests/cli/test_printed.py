@@ -21,7 +21,6 @@ from specbench.experiment import progress
 from specbench.experiment.arms import NO_RULE
 from specbench.pricing import passes, source
 from specbench.serving.arm import ARGUMENT
-from specbench.training import finetune
 from specbench.validation import check
 
 from ..analysis.figures.made import training_of
@@ -119,7 +118,6 @@ def reader(cli, small, engine, server, report_without_figures, tmp_path, monkeyp
         (progress, "forecast"),  # it reads from the hub
         (loading, "load_config"),
         (memory, "load_config"),
-        (finetune, "decoder_config"),
         (check, "read_prompts"),
         (passes, "texts_of"),
     ):

@@ -1,4 +1,4 @@
-"""``train`` and ``finetune-draft`` with tiny recipes: train, stop, kill, resume, use."""
+"""``train`` with tiny recipes: train, stop, kill, resume, use."""
 
 import re
 import shlex
@@ -255,43 +255,3 @@ def test_after_ctrl_c_it_resumes_unless_values_differ(cli, models, monkeypatch):
     assert f"note: {HEAD} is already trained\n" in again.err
     assert "mini-headline" in again.out
     assert ((HEAD / WEIGHTS).read_bytes(), len(models)) == (weights, loaded)
-
-
-SHORT = ("--steps", "5", "--batch-size", "1")
-
-
-def test_every_task_gets_a_draft_that_a_run_can_use(cli, tmp_path):
-    result = cli("finetune-draft", "-t", "mini-headline,mini-math", *SHORT, code=0)
-    folder = "results/drafts/mini/mini-headline"
-    first, second, hint = result.out.splitlines()
-    assert first.startswith(f"{folder}: held-out loss ")
-    assert second.startswith("results/drafts/mini/mini-math: held-out loss ")
-    assert first.endswith("after (nats per token, n = 64)")
-    assert hint.startswith("use it: specbench run --method sd --task mini-math --pair mini --draft")
-    assert [line.rpartition(" ")[0] for line in result.err.splitlines()] == [
-        f"mini draft on {task}: step {step}, loss"
-        for task in ("mini-headline", "mini-math")
-        for step in (1, 5)
-    ]
-
-    line = hint.removeprefix("use it: specbench ").split()
-    used = cli(*line, "--limit", "1", "--output", "r", code=0)
-    assert "mini-math on mini+mini-math" in used.out
-    assert (tmp_path / "r" / "summary.csv").is_file()
-
-
-def test_an_interruption_keeps_finished_samples_and_names_missing_ones(cli, tmp_path, monkeypatch):
-    from specbench.training import finetune
-
-    once = finetune.finetune_draft
-
-    def stopped(draft, task, *rest):
-        if task.name == "mini-math":
-            raise KeyboardInterrupt
-        return once(draft, task, *rest)
-
-    monkeypatch.setattr(finetune, "finetune_draft", stopped)
-    line = ("finetune-draft", "-t", "mini-headline,mini-math", "--steps", "1", "-o", "d")
-    result = cli(*line, "--no-progress", code=130)
-    assert result.err == "interrupted: d/mini-math was not written\n"
-    assert [path.name for path in (tmp_path / "d").iterdir()] == ["mini-headline"]

@@ -12,7 +12,7 @@ from specbench.tasks.example import Example
 from specbench.tasks.task import load_task
 from specbench.training import material
 from specbench.training.material import Material, Materials, read_material, read_materials
-from specbench.training.recipe import DraftRecipe, HeadRecipe, head_recipe
+from specbench.training.recipe import HeadRecipe, head_recipe
 
 PAIR, TASK = get_pair("mini"), load_task("mini-math")
 
@@ -56,19 +56,12 @@ def test_a_wrong_value_is_named_with_its_file_and_key_or_its_option(values, key,
 
 
 def test_the_learning_rate_warms_up_and_falls_to_zero():
-    for kind in (HeadRecipe, DraftRecipe):
-        recipe = kind(steps=100, learning_rate=1.0)
-        rates = [recipe.rate(step) for step in range(101)]
-        assert rates[0] == pytest.approx(0.2)  # five steps of warm-up
-        assert max(rates) == rates[4] < 1
-        assert rates[4:] == sorted(rates[4:], reverse=True)
-        assert rates[50] == pytest.approx(0.5) and rates[100] == pytest.approx(0)
-
-
-def test_a_drafts_default_rate_depends_on_its_width():
-    default = {width: DraftRecipe().for_width(width).learning_rate for width in (64, 512, 2048)}
-    assert default == {64: 3e-3, 512: 1e-5, 2048: 1e-5}
-    assert DraftRecipe(learning_rate=0.5).for_width(64).learning_rate == 0.5
+    recipe = HeadRecipe(steps=100, learning_rate=1.0)
+    rates = [recipe.rate(step) for step in range(101)]
+    assert rates[0] == pytest.approx(0.2)  # five steps of warm-up
+    assert max(rates) == rates[4] < 1
+    assert rates[4:] == sorted(rates[4:], reverse=True)
+    assert rates[50] == pytest.approx(0.5) and rates[100] == pytest.approx(0)
 
 
 HEADLINE = load_task("mini-headline")

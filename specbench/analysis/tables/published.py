@@ -137,7 +137,7 @@ def _named(
     if method == AUTOREGRESSIVE:
         return base, task, method, task  # the draft does not matter
     if draft and method == "sd":
-        # `finetune-draft` names a draft's folder after its task.
+        # A fine-tuned draft's folder is named after its task.
         return base, task, "sd-finetuned-draft", draft
     # An untrained head has no training task; that of others is a folder's name.
     folders = reversed(Path(head).parts) if isinstance(head, str) else ()

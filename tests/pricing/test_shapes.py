@@ -31,7 +31,13 @@ llama-3-8b: Meta-Llama-3-8B-Instruct
 llama-3.3-70b: llama3.3:70b
 deepseek-r1: deepseek-ai/DeepSeek-R1-0528
 gpt-oss-120b: openai/gpt-oss-120b
-: Qwen3-33B, GPT-2"""
+gemma-4-12b: google/gemma-4-12B-it
+glm-5.3: zai-org/GLM-5.3-FP8, GLM-5.2
+glm-5.3-flash: zai-org/GLM-5.3-Flash
+laguna-s-2.1: poolside/Laguna-S-2.1-NVFP4
+qwen3.8-flash-next: Qwen/Qwen3.8-Flash-Next
+step-3.7-flash: stepfun-ai/Step-3.5-Flash
+: Laguna-XS-2.1, Qwen3-33B, GPT-2"""
 MACHINES = """
 a100: NVIDIA A100-SXM4-80GB
 a100-40gb: A100-SXM4-40GB
@@ -72,6 +78,29 @@ def test_known_shapes_have_as_many_weights_as_their_names_say():
             assert shape.stored == pytest.approx(1e9 * float(sizes[0]), rel=rel), name
         if len(sizes) == 2:  # of which a token uses some
             assert shape.multiplied == pytest.approx(1e9 * float(sizes[1]), rel=0.25), name
+
+
+@pytest.mark.parametrize(
+    ("name", "total", "active"),  # as published, in billions
+    [
+        ("gemma-4-12b", 11.9, 11.9),
+        ("glm-5.3", 744, 40),
+        ("laguna-s-2.1", 117.6, 8),
+        ("qwen3.8-flash-next", 125, 6),
+        ("step-3.7-flash", 196.8, 11),
+    ],
+)
+def test_known_shapes_have_as_many_weights_as_published(name, total, active):
+    shape = shapes.known_shapes()[name]
+    assert shape.stored == pytest.approx(1e9 * total, rel=0.01)
+    assert shape.multiplied == pytest.approx(1e9 * active, rel=0.12)
+
+
+def test_layers_without_a_window_keep_fewer_numbers_in_gemma_4():
+    shape = shapes.known_shapes()["gemma-4-12b"]
+    near, far = 40 * 2 * 8 * 256, 8 * 2 * 1 * 512
+    assert shape.values_cached(1000) == 1000 * (near + far)
+    assert shape.values_cached(10_000) == 1024 * near + 10_000 * far
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ class RoundRecord:
     weights: tuple[float, ...] = ()
     # log p and log of the law of each emitted token; empty unless recorded
     laws: tuple[tuple[float, ...], ...] = ()
+    zero_p: int = 0  # emitted tokens that the target would never emit, since their p is 0
 
 
 @dataclass
@@ -79,6 +80,7 @@ class RoundReport(NamedTuple):
     accept: list[float]  # [n] probability of accepting the draft
     expected: list[float]  # [n] acceptance probability before the draw
     weights: list[float]  # [n] weight on the target; empty for rules without one
+    zero_p: list[bool]  # [n + 1] whether p is 0 at a new token
 
     def fault(self) -> str | None:
         """Describe a number of this round that is not finite or out of range; None without one."""
@@ -115,6 +117,7 @@ class RoundReport(NamedTuple):
             expected=tuple(self.expected[:judged]),
             weights=tuple(self.weights[:judged]),
             laws=tuple(map(tuple, laws[:emitted])),
+            zero_p=sum(self.zero_p[:emitted]),
         )
 
 
@@ -125,7 +128,7 @@ def new_token_columns(draft_length: int) -> slice:
 
 def drafts_in(columns: int) -> int:
     """Return how many drafts a round with so many columns of ``StepOutput.report`` had."""
-    return (columns - 8) // 6
+    return (columns - 9) // 7
 
 
 def read_report(row: Sequence[float]) -> RoundReport:
@@ -151,4 +154,5 @@ def read_report(row: Sequence[float]) -> RoundReport:
         accept=list(accept),
         expected=list(expected),
         weights=[] if {*weights} == {NO_WEIGHT} else list(weights),
+        zero_p=list(map(bool, row[8 + 6 * n :])),
     )

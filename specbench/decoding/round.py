@@ -113,7 +113,7 @@ def autoregressive_step(model: Model, state: State, sampling: Sampling) -> StepO
     x = (p.argmax(-1) if sampling.greedy else draw(p, state.uniforms[:, 0]))[:, None]
     none, length = torch.zeros_like(x), state.length + state.active
     checks = _checks(p, output.p1, output.p1[:, :0])
-    report = torch.cat((length[:, None], none, none, x, checks), 1)
+    report = torch.cat((length[:, None], none, none, x, checks, none), 1)
     return StepOutput(torch.cat((state.last[:, 1:], x), 1), length, report)
 
 
@@ -178,7 +178,8 @@ def verify(
     if verdict.weight is not None:
         weight = verdict.weight.reshape(rows, n)
     tokens = (length[:, None], accepted, proposed, new_tokens)
-    report = (*tokens, _checks(source, p1, q1), x, agreed, accept, expected, weight)
+    has_zero_p = p.gather(2, new_tokens[..., None])[..., 0] == 0
+    report = (*tokens, _checks(source, p1, q1), x, agreed, accept, expected, weight, has_zero_p)
     if state.states is not None and states is not None:
         width = state.states.shape[1]
         window = torch.arange(width, device=p.device) + accepted + 1  # up to the last accepted

@@ -62,6 +62,7 @@ def columns_of_rounds(rounds: Sequence[RoundRecord]) -> dict[str, Any]:
     return {
         "expected_acceptance": _mean([value for r in rounds for value in r.expected]),
         "mean_weight": _mean([value for r in rounds for value in r.weights]),
+        "zero_p": sum(r.zero_p for r in rounds) or None,
         "per_round": {
             name: [
                 [round(v, 4) if isinstance(v, float) else v for v in value]

@@ -135,6 +135,11 @@ class SampleRecord(SampleColumns):
     bleu_terms: list[int] | None = measured(
         "", "the ten counts behind corpus BLEU, separated by spaces", "not scored by bleu"
     )
+    zero_p: Count | None = measured(
+        "tokens",
+        "tokens emitted that the target would never emit: a filter or T = 0 leaves them p = 0",
+        "none; not recorded",
+    )
     thought_tokens: Count | None = measured(
         "tokens",
         "tokens of thoughts, such as those up to `</think>`, which are not scored",

@@ -182,8 +182,8 @@ def _is_row(row: Any) -> bool:
     return (
         isinstance(row, list)
         and len(row) <= MOST_NUMBERS
-        and len(row) % 6 == 2
-        and len(row) > 8
+        and len(row) % 7 == 2
+        and len(row) > 9
         and all(type(number) in (int, float) and abs(number) < LARGEST for number in row)
     )
 

@@ -1,5 +1,6 @@
 """The loop against a naive one; what it records; prompts are read once for all cells."""
 
+import math
 from collections.abc import Iterator
 from functools import partial
 from itertools import product
@@ -15,8 +16,8 @@ from specbench.decoding.sampling import Sampling, uniforms
 from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import Runner
 from specbench.errors import RunError
-from specbench.methods import Rule
-from specbench.methods.ensembles import diversed
+from specbench.methods import Rule, laws
+from specbench.methods.ensembles import diversed, static
 from specbench.methods.exact import block
 from specbench.methods.strict import lossy, sd
 
@@ -46,6 +47,18 @@ def test_counts_are_consistent(method, limit):
     for record in output.rounds[:-1]:
         assert record.emitted == record.accepted + 1
         assert record.proposed == (0 if method == "autoregressive" else n)
+
+
+@pytest.mark.parametrize(("rule", "law"), [(sd, laws.sd), (static, laws.static)])
+def test_tokens_that_the_target_would_never_emit_are_counted(rule, law):
+    values = {} if rule is sd else {"weight": 0.3}
+    options = {"sampling": Sampling(top_k=3), "law": lambda at, w: law(at, **values)}
+    requests = [Request(random_prompt(6 + i), str(i)) for i in range(4)]
+    texts = run_all(tiny_pair("gemma3"), partial(rule, **values), requests, **options)
+    rounds = [record for text in texts for record in text.rounds]
+    never = [sum(log_p <= math.log(laws.TINY) for log_p, _ in record.laws) for record in rounds]
+    assert [record.zero_p for record in rounds] == never
+    assert (sum(never) > 0) == (rule is static)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -284,13 +284,14 @@ def row(accepted: int, proposed: int = 2, **changes: Any) -> list[Any]:
     values = {
         **{"counts": [3 + accepted, accepted, proposed], "new": [7, 8, 9], "checks": [0, 1, 0, 0]},
         **{"drafted": [7, 8], "agreed": [1, 0], "accept": [1, 0.5], "expected": [0.9, 0.4]},
-        "weights": [NO_WEIGHT, NO_WEIGHT],
+        **{"weights": [NO_WEIGHT, NO_WEIGHT], "zero_p": [0, 0, 1]},
     }
     return [number for part in (values | changes).values() for number in part]
 
 
 def test_rounds_stop_where_the_text_ends():
-    whole, rejected = RoundRecord(2, 2, 3, None, (True, False), (0.9, 0.4)), row(1)
+    whole = RoundRecord(2, 2, 3, None, (True, False), (0.9, 0.4), zero_p=1)
+    rejected = row(1)
     corrected = RoundRecord(2, 1, 2, 8, (True,), (0.9, 0.4))
     assert delivered.read_rounds([row(2), rejected], 6) == (whole, corrected)
     cut = RoundRecord(1, 1, 1, None, (True,), (0.9,))

@@ -25,7 +25,7 @@ from specbench.tasks.metrics.overlap import TERMS, corpus_bleu
 
 #: Figures of one side.
 QUALITY, COMPLETED, TOKENS = "quality", "completed_quality", "output_tokens"
-AT_LIMIT, REPETITION = "length_limit_rate", "repetition"
+AT_LIMIT, REPETITION, ZERO_P = "length_limit_rate", "repetition", "zero_p"
 #: Differences between two sides.
 QUALITY_LESS, ACCEPTANCE_LESS = "quality_difference", "acceptance_difference"
 COMPLETED_LESS, TOKENS_LESS = "completed_quality_difference", "output_tokens_difference"
@@ -160,6 +160,13 @@ def pivot(rows: pd.DataFrame, *keys: str) -> list[dict[Any, Any]]:
         (facts,) = rows_of(group.bfill().head(1))
         settings.append(facts | figures | {"noise": group["noise"].max()})
     return settings
+
+
+def zero_p_terms(cell: pd.DataFrame) -> dict[str, tuple[pd.Series, pd.Series]]:
+    """Return the terms of the share of tokens that the target would never emit; none without."""
+    if ZERO_P not in cell or cell[ZERO_P].isna().all():
+        return {}
+    return {f"{ZERO_P}_share": (cell[ZERO_P].fillna(0), cell["output_tokens"])}
 
 
 def phase_terms(cell: pd.DataFrame) -> dict[str, tuple[pd.Series, pd.Series]]:

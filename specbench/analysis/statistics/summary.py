@@ -168,7 +168,10 @@ def summarise(samples: pd.DataFrame) -> pd.DataFrame:
                 *_further_scores(group, user_metrics),
                 *(
                     (name, ratio_interval(*parts, group["sample_id"]), "fraction")
-                    for name, parts in estimates.phase_terms(group).items()
+                    for name, parts in {
+                        **estimates.phase_terms(group),
+                        **estimates.zero_p_terms(group),
+                    }.items()
                 ),
                 *(
                     (name, mean_interval(group[name].fillna(0), group["sample_id"]), unit)

@@ -14,7 +14,7 @@ from statistics import median
 
 import pandas as pd
 
-from specbench.analysis.statistics.estimates import AT_LIMIT, QUALITY
+from specbench.analysis.statistics.estimates import AT_LIMIT, QUALITY, ZERO_P
 from specbench.analysis.statistics.summary import prompt_counts
 from specbench.analysis.tables.shown import span
 from specbench.analysis.tables.table import number, percent
@@ -166,10 +166,20 @@ def _equality(cell: GreedyFacts) -> str:
     return f"{sentence}and {more}, since {cell.method} may change greedy texts"
 
 
+def zero_p_tokens(cells: pd.DataFrame, _: Run) -> Iterator[str]:
+    """Say how many tokens of each method the target would never emit, if there are any."""
+    share = f"{ZERO_P}_share"
+    for task, of_task in cells.groupby("task", sort=False) if share in cells else ():
+        shares = zip(of_task["label"], of_task[share], strict=True)
+        named = [f"{percent(value, '.2g')} of {label}'s" for label, value in shares if value > 0]
+        if named:
+            yield f"{task}: tokens that the target would never emit (p = 0): {', '.join(named)}"
+
+
 DOUBTS: tuple[Remark, ...] = (
     *(cut_answers, zero_scores, failed_prompts, without_text, plain_prompts, greedy_texts),
 )
-REMARKS: tuple[Remark, ...] = (*DOUBTS, same_prompts, some_cut_answers)
+REMARKS: tuple[Remark, ...] = (*DOUBTS, same_prompts, some_cut_answers, zero_p_tokens)
 
 
 def remarks(

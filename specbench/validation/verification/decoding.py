@@ -34,6 +34,7 @@ COARSE = 1e-3  # of the other types
 DECODED = (
     *("prompt_tokens", "token_ids", "text", "stopped_by", "output_tokens", "rounds", "proposed"),
     *("accepted", "judged", "expected_acceptance", "mean_weight", "per_round", "quality", "scores"),
+    "zero_p",
 )
 AGAIN = "decoded again"
 

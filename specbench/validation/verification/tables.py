@@ -42,6 +42,7 @@ def check_counts(records: Sequence[SampleRecord]) -> Finding:
             text: dict[str, Any] = {f.name: getattr(record, f.name) for f in fields(Generation)}
             text |= {"output_tokens": _tokens(record), "rounds": recorded_rounds(record.per_round)}
             counts = columns_of(Generation(**text), drafts=record.draft_length > 0)
+            counts["zero_p"] = record.zero_p  # rounds do not tell; decoding again does
             return difference(recorded, counts, STORED) or _impossible(record)
         except (ArithmeticError, KeyError, TypeError, ValueError):
             return "its rounds or counts are not whole"

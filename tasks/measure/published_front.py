@@ -1,4 +1,4 @@
-"""Compute methods' leads above the static front from a run's packed samples, without specbench.
+"""Compute methods' leads above the static front from a run's packed table, without specbench.
 
     python tasks/measure/published_front.py [--cooled] RUN
 
@@ -11,7 +11,8 @@ less the leads of ``gated`` and ``typical`` if they ran, with intervals over pro
 stands the lead over the mixture that is chosen and measured on all prompts, which is too small.
 """
 
-import json
+import bz2
+import csv
 import lzma
 import re
 import sys
@@ -29,10 +30,11 @@ RESAMPLES, HALVES, HALVES_OF_A_RESAMPLE = 400, 200, 10
 def read(run, cooled):
     """Return the samples of the front's settings and of each method, ``[prompts, 3]`` each."""
     front, compared, alone = {}, {}, {}
-    with lzma.open(run / "samples.jsonl.xz", "rt", encoding="utf-8") as file:
-        samples = [json.loads(line) for line in file]
+    (packed,) = run.glob("samples.csv.*")
+    with {".bz2": bz2, ".xz": lzma}[packed.suffix].open(packed, "rt", encoding="utf-8") as file:
+        samples = [{key: cell or None for key, cell in row.items()} for row in csv.DictReader(file)]
     for sample in samples:
-        numbers = [sample[key] for key in ("quality", "accepted", "proposed")]
+        numbers = [float(sample[key] or 0) for key in ("quality", "accepted", "proposed")]
         if (method := sample["method"]) in FRONT or (cooled and method == "cooled"):
             cell = front.setdefault((method, sample["weight"], sample["settings"]), {})
         elif method in COMPARED:

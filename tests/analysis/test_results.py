@@ -211,14 +211,12 @@ def test_by_hand_without_drafts_after_the_end_of_a_text():
         positions.acceptance_by_position(rounds[rounds["method"] == "autoregressive"])
 
 
-def test_positions_pool_to_the_rates_of_the_summary():
-    # sd-adaptive varies its length.
-    results = specbench.load(REFERENCE.with_name("reference-verifiers-math"))
-    table = results.positions.assign(accepted=lambda t: t["value"] * t["rounds"])
-    names = ["method", "settings", "weight", "target_temperature", "kind"]
+def test_positions_pool_to_the_rates_of_the_summary(reference):
+    table = reference.positions.assign(accepted=lambda t: t["value"] * t["rounds"])
+    names = ["task", "method", "weight", "kind"]
     pooled = table.groupby(names, dropna=False)[["accepted", "rounds"]].sum()
     pooled = (pooled["accepted"] / pooled["rounds"]).unstack()
-    cells = results.cells.set_index(names[:-1])
+    cells = reference.cells.set_index(names[:-1])
     for kind, metric in (
         (positions.MARGINAL, "draft_acceptance_rate"),
         (positions.CONDITIONAL, "conditional_acceptance_rate"),
@@ -226,8 +224,9 @@ def test_positions_pool_to_the_rates_of_the_summary():
         expected = cells[metric].dropna().sort_index()
         assert len(expected) == len(pooled) > 20
         assert pooled[kind].to_numpy() == pytest.approx(expected.to_numpy(), abs=1e-9)
+    tasks = pooled.index.unique("task")
     control = (pooled[positions.MARGINAL] - pooled[positions.CONDITIONAL]).abs()
-    assert (control > 0.01).sum() == len(pooled) - 1  # w = 0 accepts all
+    assert (control > 0.01).sum() == len(pooled) - len(tasks)  # w = 0 accepts all
 
 
 def test_rounds_of_a_prompt_are_one_cluster():

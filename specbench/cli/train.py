@@ -233,16 +233,31 @@ def _advise(jobs: Sequence[HeadJob], root: Path, command: Callable[..., str]) ->
             print(f"{job.folder} is not shown to beat mixtures of sd and the draft: {compared}")
 
 
+def _choice(steps: int, description: Mapping[str, Any], scale: float) -> str:
+    """Say which step's head was kept, how noisy its choice was, and if more steps may help."""
+    best = description["best_step"]
+    sentence = f"the head of step {best} of {steps}, {description['seconds']:.0f} s in all"
+    if not description.get("best_distance"):
+        return sentence
+    distances = {int(s): scale * d for s, d in description["measured_distances"].items()}
+    value, low, high = (scale * end for end in description["best_distance"])
+    lead = with_interval(value, low, high, ".1f")
+    others = [f"{value:+.1f} at step {step}" for step, value in distances.items() if step != best]
+    sentence += f"; {lead} points above the front, beside {', '.join(others) or 'no other step'}"
+    if best == max(distances) and len(distances) > 1:
+        return f"{sentence}: the lead still rose, so more --steps may help"
+    return f"{sentence}: more --steps are not shown to help"
+
+
 def _show(jobs: Sequence[HeadJob], spec: PairSpec, root: Path) -> None:
     """Print each trained head beside both models and the static ensemble."""
     rows: list[list[str]] = []
     chosen: list[str] = []
     for job in jobs:
         description, folder = read_description(job.folder), str(job.folder.relative_to(root))
-        if step := description.get("best_step"):
-            steps, seconds = job.recipe.steps, description["seconds"]
-            chosen.append(f"{folder}: the head of step {step} of {steps}, {seconds:.0f} s in all")
         metric, worth = get_metric(job.recipe.metric_for(job.task) or ""), description.get("worth")
+        if description.get("best_step"):
+            chosen.append(f"{folder}: {_choice(job.recipe.steps, description, metric.scale)}")
         if worth is None:  # trained by an earlier version
             continue
         for name, point in (("head", worth["head"]), *((o["name"], o) for o in worth["others"])):

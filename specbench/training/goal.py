@@ -74,6 +74,8 @@ class Checked(NamedTuple):
     step: int
     merit: list[float]  # the best head has the largest
     weights: dict[str, Tensor]
+    # quality above the static front with its interval, from 0 to 1; an earlier version kept none
+    distance: tuple[float, float, float] | None = None
 
 
 class Goal:

@@ -227,7 +227,11 @@ def _describe(training: Training) -> dict[str, Any]:
         "hidden_sizes": {"target": pair.target.hidden_size, "draft": pair.draft.hidden_size},
         "recipe": training.recipe.model_dump(),
         "slope": training.slope,  # score per unit of acceptance; lambda is relative to it
-        "best_step": None if training.best is None else training.best.step,
+        "best_step": training.best and training.best.step,
+        "best_distance": training.best and training.best.distance,
+        "measured_distances": {
+            p.step: p.held_out_distance for p in history if p.held_out_distance is not None
+        },
         "worth": training.measure_worth().described(training.metric),
         "steps_without_gradient": sum(p.reward_spread < NO_SPREAD for p in history),
         "seconds": round(seconds, 1),

@@ -241,10 +241,11 @@ class Training:
             return progress
         texts = self.materials.held_out_texts
         [point] = self.measure([self.head], self.materials.held_out, HELD_OUT_SEED, texts)
-        above = front.distance(point, self.static).value
+        above, low, high, *_ = front.distance(point, self.static)
         merit = self.goal.merit(point, above)
         if self.best is None or merit >= self.best.merit:
-            self.best = Checked(step, merit, deepcopy(self.head.state_dict()))
+            weights = deepcopy(self.head.state_dict())
+            self.best = Checked(step, merit, weights, (above, low, high))
         return progress._replace(
             held_out_quality=float(point.quality.mean()),
             held_out_acceptance=float(point.acceptance.mean()),

@@ -72,7 +72,9 @@ def test_a_head_is_trained_shown_and_used(cli, models):
     assert (recipe["acceptance_weight"], recipe["steps"], recipe["seed"]) == (3, 3, 5)
     rows = [line.split() for line in result.out.splitlines() if line.startswith("mini-headline ")]
     assert re.search(
-        r"^mini-headline: the head of step [123] of 3, \d+ s in all$", result.out, re.M
+        r"^mini-headline: the head of step [123] of 3, \d+ s in all; .*points above the front,\s"
+        r"beside [+-][\d.]+ at step [123](.|\n)*more\s--steps\s(may|are\snot\sshown\sto)\shelp$",
+        *(result.out, re.M),
     )
     assert [row[1] for row in rows] == ["head", "target", "static", "static", "draft"]
     assert all(row[-1] == "ROUGE-2" for row in rows)

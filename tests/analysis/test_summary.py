@@ -7,7 +7,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.statistics.estimates import OF_TEXTS, REPETITION_LESS, contrast
+from specbench.analysis.statistics.estimates import (
+    COMPLETED_LESS,
+    OF_TEXTS,
+    REPETITION_LESS,
+    contrast,
+)
+from specbench.analysis.statistics.intervals import FEWEST
 from specbench.analysis.statistics.summary import (
     FIGURES,
     cells_of,
@@ -293,6 +299,8 @@ def test_differences_of_texts_are_paired_and_zero_for_the_same_texts(make):
         "length_limit_rate": (0.5, 20),
         "repetition": (pytest.approx(0.2), 20),
     }
+    first_prompts = (side.iloc[: 2 * FEWEST - 2] for side in (lossy, sd))  # one completes too few
+    assert np.isnan(contrast(*first_prompts, COMPLETED_LESS).value)
     signs = {name: (differences[name].low > 0, differences[name].high < 0) for name in differences}
     assert signs.pop("quality") == (False, True)
     assert signs.pop("completed_quality") == (False, False)

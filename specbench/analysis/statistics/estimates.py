@@ -8,6 +8,7 @@ differences of other rates and ratios of speed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -91,8 +92,8 @@ def contrast(samples: pd.DataFrame, base: pd.DataFrame, metric: str) -> Interval
 
     Blank scores and ends are ignored, and so are blank terms of a mean's difference; a blank term
     of any other rate makes it unknown. The quality of completed texts is compared on the prompts
-    that both completed. The metric is one of ``RATES``, ``QUALITY_LESS``, ``COMPLETED_LESS`` or
-    ``AT_LIMIT_LESS``.
+    that both completed, if these suffice for an interval. The metric is one of ``RATES``,
+    ``QUALITY_LESS``, ``COMPLETED_LESS`` or ``AT_LIMIT_LESS``.
 
     Raises:
         UsageError: The terms of BLEU are missing or unreadable.
@@ -103,6 +104,9 @@ def contrast(samples: pd.DataFrame, base: pd.DataFrame, metric: str) -> Interval
         texts = [*map(completed, texts)] if metric == COMPLETED_LESS else texts
         scored, base_scored = (side[side[QUALITY].notna()] for side in texts)
         first, second = ((side[QUALITY], side["sample_id"]) for side in (scored, base_scored))
+        shared = len({*first[1]} & {*second[1]})
+        if metric == COMPLETED_LESS and shared < intervals.FEWEST:
+            return Interval(math.nan, math.nan, math.nan, shared)
         if not (scored["quality_metric"] == BLEU).any():
             return proportions.paired_difference(*first, *second)
         figure = intervals.paired_interval(

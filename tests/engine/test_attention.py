@@ -54,18 +54,6 @@ def test_grouped_attention_equals_attention_with_repeated_keys(dtype):
         torch.testing.assert_close(output, expected, rtol=0, atol=ROUNDING[dtype])
 
 
-def test_a_wrong_order_of_heads_is_detected():
-    """A negative control: heads that share a key head are adjacent, not interleaved."""
-    query, key, value = states(1, 6)
-    mask = visible(torch.arange(20, 26)[None], SEEN, None)
-    expected = transformers_output(query, key, value, mask)
-    apart = query.unflatten(1, (GROUPS, KEY_HEADS)).transpose(1, 2).flatten(1, 2)
-    mixed = mask.repeat_interleave(GROUPS, 2)
-    for heads, grouped in ((apart, grouped_mask(mask, GROUPS)), (query, mixed)):
-        output = grouped_attention(layer(), heads, key, value, grouped)[0]
-        assert (output - expected).abs().max() > 0.1
-
-
 def test_other_masks_and_options_are_passed_on():
     inputs, mask = states(1, 6), visible(torch.arange(20, 26)[None], SEEN, None)
     for other in (None, mask):

@@ -128,13 +128,6 @@ def test_placed_tuples_and_outputs_are_not_copied_again():
     assert len(recordings) == 2
 
 
-def test_stale_outputs_of_a_replay_are_detected():
-    """A negative control: every round would see the results of the first one."""
-    with pytest.raises(AssertionError):
-        eager, graph = both(fresh_pair(), sd, lambda call: (call(), lambda: None))
-        assert graph == eager
-
-
 def failing(call: Callable[[], Any]) -> Any:
     raise CaptureError("a round cannot be captured in a CUDA graph (no memory)")
 

@@ -119,7 +119,7 @@ def test_a_list_may_be_long_have_long_names_and_several_names_of_one_model():
         assert Server(url, model="none").describe("base")["model"] == "none"
 
 
-def test_the_answer_of_a_proxy_is_shown(monkeypatch):
+def test_what_a_proxy_does_is_one_sentence_without_its_password(monkeypatch):
     class Refusing(Handler):
         fake = Fake()
 
@@ -127,20 +127,16 @@ def test_the_answer_of_a_proxy_is_shown(monkeypatch):
             self.rfile.read(int(self.headers["Content-Length"]))
             self.reply(407, json.dumps({"error": "who?"}).encode())
 
-    with threaded(Refusing) as proxy:
-        monkeypatch.setenv("http_proxy", proxy)
-        monkeypatch.delenv("NO_PROXY", raising=False)
-        with pytest.raises(UsageError, match=r"192.0.2.1/v1 answers 407 \(who\?\): look into"):
-            Client().post("http://192.0.2.1/v1", [{}])
-
-
-def test_a_proxy_that_cannot_be_reached_is_one_sentence_without_its_password(monkeypatch):
-    monkeypatch.setenv("http_proxy", "http://me:secret@127.0.0.1:9")
     monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.setenv("http_proxy", "http://me:secret@127.0.0.1:9")
     with pytest.raises(UsageError, match=r"no server answers at http://192.0.2.1/v1 \(") as error:
         Client().reach("http://192.0.2.1/v1")
     assert "start it, or correct the address" in str(error.value)
     assert "secret" not in str(error.value)
+    with threaded(Refusing) as proxy:
+        monkeypatch.setenv("http_proxy", proxy)
+        with pytest.raises(UsageError, match=r"192.0.2.1/v1 answers 407 \(who\?\): look into"):
+            Client().post("http://192.0.2.1/v1", [{}])
 
 
 ERRORS: list[tuple[Any, str]] = [
@@ -198,19 +194,16 @@ def test_a_reason_that_is_no_end_is_a_failure(reason):
     assert failure_of(value) == Failure(f"{by} (oom)", 0)
 
 
-@pytest.mark.parametrize(
-    ("value", "status"),
-    [
+def test_the_status_in_an_error_is_read():
+    for value, status in (
         ({"error": {"message": "m", "code": 529}}, 529),
         ({"message": "m", "status_code": 500}, 500),
         ({"error": {"message": "m"}, "code": 429}, 429),
         ({"error": {"message": "m", "code": "rate_limit"}}, 200),
         ({"error": {"message": "m", "code": 7}}, 200),
-    ],
-)
-def test_the_status_in_an_error_is_read(value, status):
-    failure = failure_of(value)
-    assert failure is not None and failure.status == status
+    ):
+        failure = failure_of(value)
+        assert failure is not None and failure.status == status, value
 
 
 @pytest.mark.parametrize(

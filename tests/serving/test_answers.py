@@ -88,13 +88,17 @@ def test_rounds_of_llamacpp_are_the_growth_of_its_sums():
         timed((1, 0, 0), (2, 3, 5))
 
 
-def test_refusals_are_noticed_by_how_they_begin():
+def test_refusals_are_noticed_by_how_they_begin_and_an_empty_name_of_the_model_is_none():
     def refuses(text, reason="stop"):
         return answer({"choices": [{"text": text, "finish_reason": reason}]}).refused
 
     assert refuses(" I\u2019m sorry, but no.") and refuses("I cannot help")
     assert refuses("", "content_filter") and not refuses("")
     assert not refuses("I can help") and not refuses("The rule says: I cannot")
+    first, last = {"text": "a"}, {"text": "", "finish_reason": "stop"}
+    named = (("", first), ("m", first), ("", last))
+    values = [{"model": name, "choices": [choice]} for name, choice in named]
+    assert answer(*values).model == "m" and answer(values[2]).model is None
 
 
 @pytest.mark.parametrize(
@@ -140,13 +144,6 @@ def test_halves_of_a_character_in_two_chunks_are_one(chat):
     got = answer(*({"choices": [choice]} for choice in (*choices, last)), chat=chat)
     assert got.text == "so \U0001f600 and \ufffdx"
     assert got.delivered_bytes == len(got.text.encode())
-
-
-def test_an_empty_name_of_the_model_is_none():
-    first, last = {"text": "a"}, {"text": "", "finish_reason": "stop"}
-    named = (("", first), ("m", first), ("", last))
-    values = [{"model": name, "choices": [choice]} for name, choice in named]
-    assert answer(*values).model == "m" and answer(values[2]).model is None
 
 
 def test_impossible_reports_and_sums_are_refused():
@@ -198,6 +195,16 @@ def test_chat_has_messages_and_thoughts_are_no_text(key):
     later = {"choices": [{"delta": {"content": "no"}, "finish_reason": "stop"}]}
     counted = answer(text, later, {"choices": [], "usage": {"completion_tokens": 5}}, chat=True)
     assert counted.inter_token_seconds == pytest.approx(0.1 / 2)  # 3 of 5 bytes came first
+    # Thoughts that are not delivered are no tokens.
+    message = {"content": "yes"}
+    value: dict[str, Any] = {"choices": [{"message": message, "finish_reason": "stop"}]}
+    details = {"completion_tokens_details": {"reasoning_tokens": 48}}
+    value["usage"] = {"completion_tokens": 50, **details}
+    got = answer(value, chat=True)
+    assert (got.output_tokens, got.contradictions) == (2, (delivered.HIDDEN,))
+    message[key] = "hm " * 48
+    got = answer(value, chat=True)
+    assert (got.output_tokens, got.contradictions, got.delivered_bytes) == (50, (), 3 + 3 * 48)
 
 
 def test_shares_add_up_to_the_time_in_which_requests_are_in_flight():
@@ -245,19 +252,6 @@ def test_tokens_that_the_text_does_not_have_are_not_counted(
     assert (got.output_tokens, *got.contradictions) == (exact if has_tokenizer else unknown)
     if got.token_ids:
         assert got.token_ids == ids[: got.output_tokens]
-
-
-@pytest.mark.parametrize("key", ["reasoning", "reasoning_content"])
-def test_thoughts_that_are_not_delivered_are_no_tokens(key):
-    message = {"content": "yes"}
-    value: dict[str, Any] = {"choices": [{"message": message, "finish_reason": "stop"}]}
-    details = {"completion_tokens_details": {"reasoning_tokens": 48}}
-    value["usage"] = {"completion_tokens": 50, **details}
-    got = answer(value, chat=True)
-    assert (got.output_tokens, got.contradictions) == (2, (delivered.HIDDEN,))
-    message[key] = "hm " * 48
-    got = answer(value, chat=True)
-    assert (got.output_tokens, got.contradictions, got.delivered_bytes) == (50, (), 3 + 3 * 48)
 
 
 @pytest.mark.parametrize(
@@ -366,10 +360,7 @@ def test_counts_below_the_words_of_a_text_are_contradictions(counted, deltas, ou
     assert got.output_tokens == output
     assert got.contradictions == (() if output else (delivered.UNDELIVERED,))
     assert output or got.inter_token_seconds is None
-
-
-def test_usage_of_each_chunk_alone_is_a_contradiction_without_words():
-    usage = {"usage": {"completion_tokens": 1}}
+    usage = {"usage": {"completion_tokens": 1}}  # of each chunk alone, without words
     part = {"choices": [{"delta": {"content": "\u4f60\u597d"}}], **usage}
     end = {"choices": [{"delta": {}, "finish_reason": "stop"}], **usage}
     assert answer(*[part] * 20, end, chat=True).contradictions == (delivered.UNDELIVERED,)

@@ -3,20 +3,11 @@
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-import pytest
 import torch
 
 from specbench.decoding.drafters.registry import MODEL, parse_drafter
-from specbench.decoding.heads.bind import bind
-from specbench.decoding.loop import DecodeOptions, Request, decode_all
-from specbench.decoding.sampling import Sampling
 from specbench.engine.pair import LoadedPair
-from specbench.engine.prompts import encode_prompt
-from specbench.experiment.measurements import columns_of
 from specbench.experiment.rounding import END
-from specbench.methods.registry import get_method
-from specbench.tasks.task import load_task
 from specbench.validation import greedy
 from specbench.validation.findings import FAILED, OK, REPORT, WEAK
 from specbench.validation.greedy import check_greedy, divergence, lag
@@ -102,38 +93,3 @@ def test_lag_is_measured_from_the_first_choice():
     target_lag = lag(pair.target, CONTEXTS[1], worse, frozenset())
     assert target_lag.behind[:4].max() <= greedy.TIE
     assert target_lag.behind[4] >= target_lag.margin[4] - 1e-6 > 0
-
-
-TEXTS, WEIGHT = 20, 0.6
-
-
-def sampled(mini: Any, method: str, **given: Any) -> list[dict[str, Any]]:
-    """What was recorded of the rounds of each text."""
-    task = load_task("mini-headline")
-    bound = bind(method, get_method(method).resolve(given), mini)
-    prompts = [
-        Request(encode_prompt(mini.tokenizer, e, task.prompt_format).ids, f"theory/{e.id}")
-        for e in task.examples("test", TEXTS, 0)
-    ]
-    options = DecodeOptions(Sampling(), 5, 48, seed=3, batch_size=TEXTS, control=bound.control)
-    decoded = decode_all(mini, bound.rule, prompts, options)
-    return [columns_of(generation, drafts=True)["per_round"] for _, generation in decoded]
-
-
-def errors_from_0(texts: list[dict[str, Any]]) -> float:
-    """Accepted drafts minus their expected number, in standard errors."""
-    differences = [sum(r["accepted"]) - sum(map(sum, r["expected"])) for r in texts]
-    return abs(np.mean(differences)) / (np.std(differences, ddof=1) / np.sqrt(len(differences)))
-
-
-@pytest.mark.parametrize("method", ["sd-adaptive", "speccascade", "typical"])
-def test_expected_acceptance_adds_up_to_the_measured_one(mini, method):
-    assert errors_from_0(sampled(mini, method)) < 4
-
-
-def test_a_wrong_weight_is_detected(mini):
-    texts = sampled(mini, "static", weight=WEIGHT)
-    assert errors_from_0(texts) < 4
-    for rounds in texts:  # 1 - TV(p, q) instead of 1 - w TV(p, q)
-        rounds["expected"] = [[1 - (1 - e) / WEIGHT for e in r] for r in rounds["expected"]]
-    assert errors_from_0(texts) > 4

@@ -68,9 +68,8 @@ TASKS = [made(TEXT), *STATICS, made(TEXT, task="code"), made(TEXT, sample_id="b"
 FAILED = made(TEXT, status="error", error="no memory")
 
 
-@pytest.mark.parametrize(
-    ("records", "asked", "name", "values"),
-    [
+def test_a_sample_is_found():
+    for records, asked, name, values in (
         (TASKS, {"sample": "b"}, "sd", {"sample_id": "b"}),
         (TASKS, {"task": "sums", "method": "static w=0.8"}, "static w=0.8", {"weight": 0.8}),
         (TASKS, {"sample": "a", "task": "code"}, "sd", {"task": "code"}),
@@ -78,12 +77,10 @@ FAILED = made(TEXT, status="error", error="no memory")
         ([FAILED, made(TEXT)], {}, "sd", {"status": "ok"}),
         ([made(TEXT, repeat=r) for r in (0, 1)], {}, "sd", {"repeat": 0}),
         ([made(TEXT, turn=t) for t in (1, 2)], {"method": "sd turn 2"}, "sd turn 2", {"turn": 2}),
-    ],
-)
-def test_a_sample_is_found(records, asked, name, values):
-    record, label = traces.find_sample(records, **asked)
-    assert label == name
-    assert vars(record).items() >= values.items()
+    ):
+        record, label = traces.find_sample(records, **asked)
+        assert label == name
+        assert vars(record).items() >= values.items()
 
 
 def test_a_sample_that_does_not_exist_or_failed_is_refused(stored):

@@ -267,9 +267,8 @@ def words(tokens: Sequence[str], *added: str) -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-@pytest.mark.parametrize(
-    ("target", "draft", "missing"),
-    [
+def test_the_target_keeps_tokens_that_the_draft_lacks():
+    for target, draft, missing in (
         (words(WORDS, *"x"), words(WORDS, *"x"), []),
         (words(WORDS), words(WORDS, *"xy"), []),  # a larger draft
         (words(WORDS, *"xy"), words(WORDS, *"x"), [6]),
@@ -277,21 +276,19 @@ def words(tokens: Sequence[str], *added: str) -> PreTrainedTokenizerFast:
         (words(WORDS), words(WORDS[:3]), [3, 4]),  # regular tokens that only the target has
         (words(WORDS, *"xy"), words(WORDS, *"zy"), [5]),  # another name of a reserved token
         (words(WORDS[:4], *"xy"), words(WORDS, *"y"), [4]),
-    ],
-)
-def test_the_target_keeps_tokens_that_the_draft_lacks(target, draft, missing):
-    size = vocabulary_size(target, 100)  # the rest are rows of padding
-    assert size == len(target)
-    for rows in (len(draft), 90):
-        tokens = draft_tokens(target, draft, size, rows)
-        lacked = [] if tokens is None else (~tokens.present[:-1]).nonzero()[:, 0].tolist()
-        assert lacked == missing
-        if tokens is not None:
-            read = tokens.inputs(torch.arange(size + 3)).tolist()
-            assert read == [i if i < size and i not in missing else 0 for i in range(size + 3)]
-            logits = tokens.outputs(torch.zeros(2, 1, rows))
-            assert logits.shape == (2, 1, size)
-            assert logits[0, 0].isneginf().nonzero()[:, 0].tolist() == missing
+    ):
+        size = vocabulary_size(target, 100)  # the rest are rows of padding
+        assert size == len(target)
+        for rows in (len(draft), 90):
+            tokens = draft_tokens(target, draft, size, rows)
+            lacked = [] if tokens is None else (~tokens.present[:-1]).nonzero()[:, 0].tolist()
+            assert lacked == missing
+            if tokens is not None:
+                read = tokens.inputs(torch.arange(size + 3)).tolist()
+                assert read == [i if i < size and i not in missing else 0 for i in range(size + 3)]
+                logits = tokens.outputs(torch.zeros(2, 1, rows))
+                assert logits.shape == (2, 1, size)
+                assert logits[0, 0].isneginf().nonzero()[:, 0].tolist() == missing
 
 
 def test_the_first_difference_is_named(stored):

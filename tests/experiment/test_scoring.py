@@ -133,24 +133,21 @@ class Letters:
         return "".join(map(chr, tokens))
 
 
-@pytest.mark.parametrize(
-    ("prompt", "text", "count", "answer"),
-    [
+def test_tokens_of_thoughts_are_counted_apart():
+    for prompt, text, count, answer in (
         *(("Why?", "7 of <think>s", None, "7 of <think>s"), ("Why?", "<think>3</think>7", 16, "7")),
         *(("Why? <think>\n", "3</think>\n7", 9, "7"), ("Why? <think>\n", "3 and so", 8, "")),
         *(("Why? <think>\n\n</think>\n\n", "7", None, "7"), ("Why <think>? ", "7", None, "7")),
         *(("Why?", "<think>3", 8, ""), ("Why?", "a</think>b</think>7", 18, "7")),
         ("Why? [THINK]", "3[/THINK]7", 9, "7"),
         ("Why?", "<|channel|>analysis<|message|>3", 31, ""),
-    ],
-)
-def test_tokens_of_thoughts_are_counted_apart(prompt, text, count, answer):
-    tokens = [*map(ord, text)]
-    generation = Generation(tokens, text, len(prompt), len(tokens), "length", *[0.0] * 6)
-    assert thought_tokens(Letters(), [*map(ord, prompt)], generation) == count
-    example = Example("e", "prompt", answer or "x")
-    fields = scored(("exact-match",), text, example, may_execute=False, thought_tokens=count)
-    assert fields["quality"] == (1.0 if answer else 0.0)
+    ):
+        tokens = [*map(ord, text)]
+        generation = Generation(tokens, text, len(prompt), len(tokens), "length", *[0.0] * 6)
+        assert thought_tokens(Letters(), [*map(ord, prompt)], generation) == count
+        example = Example("e", "prompt", answer or "x")
+        fields = scored(("exact-match",), text, example, may_execute=False, thought_tokens=count)
+        assert fields["quality"] == (1.0 if answer else 0.0)
 
 
 def test_marks_that_are_open_or_new_are_noted(stored):

@@ -87,21 +87,18 @@ def test_emitted_law_is_the_closed_form(method, parameters):
         torch.testing.assert_close(verdict.residual.sum(-1), torch.ones_like(verdict.accept))
 
 
-@pytest.mark.parametrize(
-    ("method", "parameters"),
-    [
+def test_rules_and_laws_choose_the_same_of_equally_likely_tokens():
+    for method, parameters in (
         ("static", {"weight": 0.3}),
         ("static", {"weight": 0.5}),
         ("gated", {"gate": 0, "weight": 0.5}),
-    ],
-)
-def test_rules_and_laws_choose_the_same_of_equally_likely_tokens(method, parameters):
-    for seed in range(200):
-        at = make_case("temperature 0, ties", seed)
-        verdict = judge(rule_of(method), at, **parameters)
-        law, enumerated = law_of(method, at, **parameters), split(at.q, verdict)
-        for part, expected in zip(enumerated, law, strict=True):
-            torch.testing.assert_close(part, expected)
+    ):
+        for seed in range(200):
+            at = make_case("temperature 0, ties", seed)
+            verdict = judge(rule_of(method), at, **parameters)
+            law, enumerated = law_of(method, at, **parameters), split(at.q, verdict)
+            for part, expected in zip(enumerated, law, strict=True):
+                torch.testing.assert_close(part, expected)
 
 
 def test_every_method_that_drafts_has_a_law():
@@ -128,18 +125,15 @@ def undivided(at: Positions, x: torch.Tensor) -> Verdict:
     return maximal_coupling(at, x, at.p * at.q, gain=at.p - at.q)
 
 
-@pytest.mark.parametrize(
-    ("broken", "kind"),
-    [
+def test_a_broken_rule_is_caught():
+    for broken, kind in (
         *((unprocessed_q, "temperature 0.6"), (unprocessed_q, "temperature 2")),
         *((unprocessed_q, "top-k 3"), (residual_p, "dense"), (residual_p, "zeros in both")),
         (undivided, "dense"),
-    ],
-)
-def test_a_broken_rule_is_caught(broken, kind):
-    at = make_case(kind)
-    error = (emitted(at.q, judge(broken, at)) - at.p).abs().amax(-1)
-    assert (error > 1000 * TOLERANCE).double().mean() > 0.8
+    ):
+        at = make_case(kind)
+        error = (emitted(at.q, judge(broken, at)) - at.p).abs().amax(-1)
+        assert (error > 1000 * TOLERANCE).double().mean() > 0.8
 
 
 def test_a_greedy_draft_verified_against_a_soft_q_is_caught():

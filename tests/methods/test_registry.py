@@ -63,19 +63,16 @@ def test_what_is_not_permitted_is_refused_in_one_sentence(stored):
         get_method("xyz")
 
 
-@pytest.mark.parametrize(
-    "parameters",
-    [
+def test_columns_hold_all_parameters():
+    for parameters in (
         *({}, {"weight": 0.3}, {"keep": 10.0, "margin": 0.1}),
         {"rule": "opt", "alpha": -1.0, "form": "ratio", "ratio": 1 / 3},
-    ],
-)
-def test_columns_hold_all_parameters(parameters):
-    columns = to_columns(parameters)
-    assert tuple(columns) == PARAMETER_COLUMNS
-    blanks = {name: math.nan if value is None else value for name, value in columns.items()}
-    for row in (columns, blanks):
-        assert from_columns(row) == pytest.approx(parameters)
+    ):
+        columns = to_columns(parameters)
+        assert tuple(columns) == PARAMETER_COLUMNS
+        blanks = {name: math.nan if value is None else value for name, value in columns.items()}
+        for row in (columns, blanks):
+            assert from_columns(row) == pytest.approx(parameters)
 
 
 def test_a_text_is_read_back_or_refused():

@@ -241,21 +241,18 @@ def test_what_is_shown_to_pay_stands_before_what_may_be_faster():
     assert answer(pair_decision).startswith("Speculate at batch 1 with model: N = ")
 
 
-@pytest.mark.parametrize(
-    ("texts", "drafts", "is_share", "expected"),
-    [
+def test_mean_lengths_and_shares_have_names_and_n():
+    for texts, drafts, is_share, expected in (
         (["2.9"], 4, False, {"": (2.9, 4)}),
         (["mtp=2.4@3", "eagle3=2"], 5, False, {"mtp": (2.4, 3), "eagle3": (2.0, 5)}),
         (["mtp=.7@3"], None, True, {"mtp": (pytest.approx(3.1), 3)}),
-    ],
-)
-def test_mean_lengths_and_shares_have_names_and_n(texts, drafts, is_share, expected):
-    assert mean_lengths("--x", texts, drafts, is_share=is_share) == expected
-    for wrong in ("x", "mtp=", "2@"):
-        with pytest.raises(UsageError, match="give a number"):
-            mean_lengths("--x", [wrong], 3)
-    with pytest.raises(UsageError, match="give that N"):
-        mean_lengths("--x", ["2"], None)
+    ):
+        assert mean_lengths("--x", texts, drafts, is_share=is_share) == expected
+        for wrong in ("x", "mtp=", "2@"):
+            with pytest.raises(UsageError, match="give a number"):
+                mean_lengths("--x", [wrong], 3)
+        with pytest.raises(UsageError, match="give that N"):
+            mean_lengths("--x", ["2"], None)
 
 
 def test_where_the_best_n_is_the_largest_possible_that_is_said():

@@ -88,16 +88,13 @@ def test_rows_without_a_number_are_counted_apart(file, monkeypatch, capsys):
     assert out.splitlines()[-1].startswith("n 4 of 9 told, ")
 
 
-@pytest.mark.parametrize(
-    ("source", "person"),
-    [
+def test_a_person_is_the_owner_or_the_thread():
+    for source, person in (
         ("tomasruizt/vllm-scripts", "tomasruizt"),
         ("ggml-org/llama.cpp#5877 (oxfighterjet)", "ggml-org/llama.cpp#5877 (oxfighterjet)"),
         ("huggingface Ichigec/a1", "Ichigec"),
-    ],
-)
-def test_a_person_is_the_owner_or_the_thread(source, person):
-    assert public_measurements.person_of(source) == person
+    ):
+        assert public_measurements.person_of(source) == person
 
 
 def test_the_chosen_n_is_compared_with_the_best_of_its_sweep():

@@ -238,16 +238,13 @@ def test_a_configuration_that_json_cannot_hold_is_no_configuration(tmp_path, val
         read_run(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
+def test_a_row_that_is_no_sample_is_refused():
+    for change, told in (
         *(({"rounds": 1.5}, "rounds: "), ({"bleu_terms": "1 x"}, "bleu_terms: ")),
         *(({"draft_length": length}, "draft_length: ") for length in (-1, 10**6)),
         ({"proposed": -1.0, "accepted": 0.5}, "proposed, accepted: "),
-    ],
-)
-def test_a_row_that_is_no_sample_is_refused(change, told):
-    row = {**synthetic.SAMPLE, "rounds": 5.0, "category": float("nan")}
-    assert SampleRecord.of_row(row).rounds == 5
-    with pytest.raises(UsageError, match=f"samples.csv has a wrong {told}"):
-        SampleRecord.of_row(row | change)
+    ):
+        row = {**synthetic.SAMPLE, "rounds": 5.0, "category": float("nan")}
+        assert SampleRecord.of_row(row).rounds == 5
+        with pytest.raises(UsageError, match=f"samples.csv has a wrong {told}"):
+            SampleRecord.of_row(row | change)

@@ -31,24 +31,21 @@ def listing(base: str, *rows: dict[str, Any], others: int = 404) -> Iterator[str
 
 
 @pytest.mark.parametrize("others", [404, 401, 500])
-@pytest.mark.parametrize(
-    ("base", "given"),
-    [
+def test_an_address_with_and_without_version_prefix_and_endpoint(others):
+    for base, given in (
         *(("/v1", ""), ("/v1", "/"), ("/v1", "/v1"), ("/v1", "/v1/chat/completions")),
         *(("/v1", "/v1/completions/"), ("/v1beta/openai", "/v1beta/openai")),
         ("/api/paas/v4", "/api/paas/v4/"),
         ("/api/paas/v4", "/api/paas/v4/chat/completions"),
         *(("/openai", "/openai"), ("", ""), ("", "/chat/completions")),
         ("/proxy/8000/v1", "/proxy/8000"),
-    ],
-)
-def test_an_address_with_and_without_version_prefix_and_endpoint(base, given, others):
-    with listing(base, {"id": "m"}, others=others) as url:
-        server = Server(f"{url}{given}").located()
-        assert server.base == f"{url}{base}"
-        assert server.chat_endpoint == f"{url}{base}/chat/completions"
-        assert Server(server.url).base == server.base  # without asking again
-        assert server.describe()["model"] == "m"
+    ):
+        with listing(base, {"id": "m"}, others=others) as url:
+            server = Server(f"{url}{given}").located()
+            assert server.base == f"{url}{base}"
+            assert server.chat_endpoint == f"{url}{base}/chat/completions"
+            assert Server(server.url).base == server.base  # without asking again
+            assert server.describe()["model"] == "m"
 
 
 def test_a_server_without_a_list_has_the_likeliest_address_or_still_loads():
@@ -87,19 +84,16 @@ def test_a_list_of_models_is_asked_for_when_the_server_wants_it(monkeypatch, sta
         assert Server(url).located().describe()["model"] == "tiny"
 
 
-@pytest.mark.parametrize(
-    ("asked", "answered", "same"),
-    [
+def test_a_name_with_a_date_or_folders_is_an_alias():
+    for asked, answered, same in (
         *(("m", "m", True), ("m", "m-2026-08-06", True), ("m-2026-08-06", "m", True)),
         *(("gpt-4", "gpt-4-0613", True), ("large", "large-2407", True), ("m", "m@20260806", True)),
         *(("m:latest", "M", True), ("org/Model", "model", True)),
         *(("model", "/data/models/model", True), ("m", "m-mini", False)),
         *(("m-2026-08-06", "m-2025-01-02", False), ("a/m", "b/m", False), ("m-8b", "m-70b", False)),
         *(("m", "m-2048", False), ("m", "other-m", False), ("m", "m:8b", False)),
-    ],
-)
-def test_a_name_with_a_date_or_folders_is_an_alias(asked, answered, same):
-    assert is_alias(asked, answered) == is_alias(answered, asked) == same
+    ):
+        assert is_alias(asked, answered) == is_alias(answered, asked) == same
 
 
 def test_a_list_may_be_long_have_long_names_and_several_names_of_one_model():
@@ -168,19 +162,16 @@ def test_other_content_is_quoted_and_a_long_text_is_cut():
     assert error_words(deep).startswith('{"error": {"error"')
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
+def test_what_is_no_failure():
+    for value in (
         {"choices": [{"delta": {"content": "a"}}], "error": None},
         {"choices": [], "usage": {"completion_tokens": 3}},
         {"choices": [{"delta": {}, "finish_reason": None}]},
         *({"choices": [{"finish_reason": r}]} for r in ("stop", "eos", "eos_token", "MAX_TOKENS")),
         *({"choices": [{"finish_reason": r}]} for r in ("tool-calls", "content_filter", "length")),
         *({"ok": 1}, "error", [1], None),
-    ],
-)
-def test_what_is_no_failure(value):
-    assert failure_of(value) is None
+    ):
+        assert failure_of(value) is None
 
 
 @pytest.mark.parametrize("reason", ["abort", "error", "timeout", "cancelled", "load"])
@@ -206,17 +197,14 @@ def test_the_status_in_an_error_is_read():
         assert failure is not None and failure.status == status, value
 
 
-@pytest.mark.parametrize(
-    ("parts", "text"),
-    [
+def test_halves_of_a_character_are_joined_or_replaced():
+    for parts, text in (
         (["a\ud83d", "\ude00 b"], "a\U0001f600 b"),
         (["\ud83d", "\ude00\ud83d", "\ude01"], "\U0001f600\U0001f601"),
         *((["a\ud83d", "b"], "a\ufffdb"), (["\ude00a"], "\ufffda"), (["cut \ud83d"], "cut \ufffd")),
         (["\ufeffa", "é"], "\ufeffaé"),
-    ],
-)
-def test_halves_of_a_character_are_joined_or_replaced(parts, text):
-    assert whole(parts) == text
-    assert whole(parsed(json.dumps(part).encode()) for part in parts) == text
-    in_bytes = [f'"{part}"'.encode(errors="surrogatepass") for part in parts]
-    assert whole(map(parsed, in_bytes)) == text
+    ):
+        assert whole(parts) == text
+        assert whole(parsed(json.dumps(part).encode()) for part in parts) == text
+        in_bytes = [f'"{part}"'.encode(errors="surrogatepass") for part in parts]
+        assert whole(map(parsed, in_bytes)) == text

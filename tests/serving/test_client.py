@@ -120,17 +120,14 @@ def silent(connection: socket.socket, _: bytes) -> None:
     connection.recv(1)
 
 
-@pytest.mark.parametrize(
-    "reply",
-    [
+def test_the_deadline_holds_for_the_whole_request():
+    for reply in (
         endless(STATUS + b"Content-Length: 1000\r\n\r\n", b" ", 0.01),
         endless(STATUS + b"X-", b"a", 0.01),
         endless(b"", b"HTTP/1.1 102 Processing\r\n\r\n", 0.001),
         silent,
-    ],
-)
-def test_the_deadline_holds_for_the_whole_request(reply):
-    assert "did not answer within 0.1 seconds: raise --timeout" in refused(reply, Client(0.1))
+    ):
+        assert "did not answer within 0.1 seconds: raise --timeout" in refused(reply, Client(0.1))
 
 
 def test_the_size_of_an_answer_is_bounded():
@@ -381,9 +378,8 @@ def framed(*events: bytes, end: bytes = b"\n\n") -> bytes:
 PACKED = b"".join(gzip.compress(framed(event), mtime=0) for event in EVENTS)
 
 
-@pytest.mark.parametrize(
-    ("body", "headers"),
-    [
+def test_values_are_read_from_any_form_of_a_stream():
+    for body, headers in (
         (b"data:\n\n" + framed(*EVENTS), ["text/event-stream"]),  # a heartbeat
         (b"\xef\xbb\xbf" + framed(*EVENTS), ["text/event-stream"]),
         (framed(*EVENTS, end=b"\r\r"), ["text/event-stream"]),
@@ -398,14 +394,12 @@ PACKED = b"".join(gzip.compress(framed(event), mtime=0) for event in EVENTS)
         (gzip.compress(framed(*EVENTS), mtime=0), ["text/event-stream", "Content-Encoding: gzip"]),
         (PACKED, ["text/event-stream", "Content-Encoding: GZIP"]),
         (zlib.compress(framed(*EVENTS)), ["text/plain", "Content-Encoding: deflate"]),
-    ],
-)
-def test_values_are_read_from_any_form_of_a_stream(body, headers):
-    first, *further = headers
-    with answering(saying(body, "200 OK", f"Content-Type: {first}", *further)) as url:
-        (answer,) = Client().stream(url, [{}], 1)
-    assert answer.error == ""
-    assert "".join(e.value["choices"][0]["text"] for e in answer.events) == "one two"
+    ):
+        first, *further = headers
+        with answering(saying(body, "200 OK", f"Content-Type: {first}", *further)) as url:
+            (answer,) = Client().stream(url, [{}], 1)
+        assert answer.error == ""
+        assert "".join(e.value["choices"][0]["text"] for e in answer.events) == "one two"
 
 
 def test_a_value_in_several_lines_is_one():

@@ -110,18 +110,15 @@ def test_temperatures_are_expanded():
     assert got.tolist() == [1, 1, 0.5, 0.5, 0.5]
 
 
-@pytest.mark.parametrize(
-    ("rule", "message"),
-    [
+def test_rules_that_cannot_run_in_vllm_are_refused():
+    for rule, message in (
         *(("sdd", "did you mean `sd`?"), ("autoregressive", "no verification rule")),
         *(("sd-adaptive", "no verification rule"), ("cooled", "changes how drafts are drawn")),
         *(("diversed", "needs a head"), ("diversed:head=none", "none")),
         *(("static:weight=2", "weight cannot be 2"), ("static:weight", "is not NAME=VALUE")),
-    ],
-)
-def test_rules_that_cannot_run_in_vllm_are_refused(rule, message):
-    with pytest.raises(UsageError, match=message):
-        rule_of(rule)
+    ):
+        with pytest.raises(UsageError, match=message):
+            rule_of(rule)
 
 
 def test_a_request_chooses_a_rule_but_no_file():

@@ -98,20 +98,17 @@ class Distorted(Local):
         return texts
 
 
-@pytest.mark.parametrize(
-    ("fault", "name"),
-    [
+def test_another_temperature_and_a_filter_are_found():
+    for fault, name in (
         ({"heat": 1.2}, checking.TEMPERATURE),
         ({"heat": 1 / 1.2}, checking.TEMPERATURE),
         ({"least": 0.05}, checking.FILTERS),
-    ],
-)
-def test_another_temperature_and_a_filter_are_found(fault, name):
-    findings = check(Distorted(**fault).complete, 512)
-    assert f"{name} T=1" in failed(findings)
-    (finding,) = [f for f in findings if f.name == name and f.subject == "T=1"]
-    assert ("the texts look like T=" in finding.sentence) == (name == checking.TEMPERATURE)
-    assert ("is a filter on?" in finding.sentence) == (name == checking.FILTERS)
+    ):
+        findings = check(Distorted(**fault).complete, 512)
+        assert f"{name} T=1" in failed(findings)
+        (finding,) = [f for f in findings if f.name == name and f.subject == "T=1"]
+        assert ("the texts look like T=" in finding.sentence) == (name == checking.TEMPERATURE)
+        assert ("is a filter on?" in finding.sentence) == (name == checking.FILTERS)
 
 
 def test_a_fault_of_bonus_tokens_alone_is_found(monkeypatch):

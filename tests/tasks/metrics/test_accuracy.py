@@ -20,9 +20,8 @@ from specbench.tasks.metrics.accuracy import (
 from .conftest import takes_less
 
 
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [
+def test_final_number():
+    for text, number in (
         *(("3 + 4 = 7\n#### 7", "7"), ("####7", "7"), ("####\n7", "7"), ("#### 7.", "7")),
         *(("#### 7.\nMore talk, 8.", "7"), ("#### 7 apples", "7"), ("#### 1,234,567", "1234567")),
         *(("#### 1,234.", "1234"), ("#### 3, then 4", "3"), ("#### 2.50", "2.5")),
@@ -34,30 +33,24 @@ from .conftest import takes_less
         *(("#### the answer is 7", None), ("#### --5", None), ("#### -$-5", None)),
         *(("#### ,5", None), ("the answer is 7", None), ("", None)),
         ("#### \u0663", None),  # an Arabic-Indic three
-    ],
-)
-def test_final_number(text, number):
-    assert final_number(text) == (None if number is None else Decimal(number))
+    ):
+        assert final_number(text) == (None if number is None else Decimal(number))
 
 
-@pytest.mark.parametrize(
-    ("text", "reference", "expected"),
-    [
+def test_numbers_are_compared_by_value():
+    for text, reference, expected in (
         *(("so #### 18", "16 - 3 + 5 = 18\n#### 18", 1.0), ("so #### 18.00", "18", 1.0)),
         *(("so #### $1,800", "1800", 1.0), ("so #### -18", "18", 0.0), ("so 18", "#### 18", 0.0)),
         *(("#### 18\n#### 19", "#### 18", 1.0), ("#### 19\n#### 18", "#### 18", 0.0)),
         # As floats these would be equal.
         (f"#### {2**53 + 1}", str(2**53), 0.0),
         (f"#### 1{'0' * 400}", f"2{'0' * 400}", 0.0),
-    ],
-)
-def test_numbers_are_compared_by_value(text, reference, expected):
-    assert accuracy(text, Example("e", "prompt", reference)) == expected
+    ):
+        assert accuracy(text, Example("e", "prompt", reference)) == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [
+def test_flexible_number():
+    for text, number in (
         ("She has 3 apples and 4 pears, 7 in all.", "7"),
         *(("So 16-3-4=<<16-3-4=9>>9 eggs <<1+1=2>>", "9"), ("#### 7\nBut was it 8?", "7")),
         *(("#### The total is **18**", "18"), ("#### 9 * 2 = 18", "18")),
@@ -129,24 +122,19 @@ def test_numbers_are_compared_by_value(text, reference, expected):
         *(("These 2 help:\n\nQ1: a? 4\nQ2: b? 18", "18"), ("\u20ac 1.234", "1234")),
         *(("\u20ac1.234,50", "1234.5"), ("\u7b54\uff1a18\u5143\uff0c2\u5929", "18")),
         ("\u041e\u0442\u0432\u0435\u0442 \u2014 18 \u0437\u0430 2 \u0434\u043d\u044f", "18"),
-    ],
-)
-def test_flexible_number(text, number):
-    assert flexible_number(text) == (None if number is None else Decimal(number))
+    ):
+        assert flexible_number(text) == (None if number is None else Decimal(number))
 
 
-@pytest.mark.parametrize(
-    ("reference", "right", "wrong"),
-    [
+def test_references_are_numbers_in_any_form():
+    for reference, right, wrong in (
         *(("1 234", "#### 1,234", "#### 1"), ("\u20135", "#### -5", "#### 5")),
         *(("\uff11\uff18", "#### 18", "#### 1"), ("2 1/2", "#### 5/2", "#### 2")),
         ("1/2", "#### 2/4", "#### 1/3"),
-    ],
-)
-def test_references_are_numbers_in_any_form(reference, right, wrong):
-    example = Example("e", "prompt", reference)
-    for metric in (accuracy, accuracy_flexible):
-        assert (metric(right, example), metric(wrong, example)) == (1, 0)
+    ):
+        example = Example("e", "prompt", reference)
+        for metric in (accuracy, accuracy_flexible):
+            assert (metric(right, example), metric(wrong, example)) == (1, 0)
 
 
 def test_flexible_accuracy_has_the_strict_reference():

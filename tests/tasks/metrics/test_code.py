@@ -230,9 +230,8 @@ def test_texts_without_a_program_fail_and_standalone_programs_need_no_entry_poin
         assert program_of(text, PLAIN) == text
 
 
-@pytest.mark.parametrize(
-    ("text", "block"),
-    [
+def test_the_right_code_block_is_chosen():
+    for text, block in (
         ("```\nx = 1\n```\n```\ndef f(): pass\n```", "def f(): pass\n"),
         ("```\nx =\n```\n```\nx = 2\n```\n```\nx = 3\n```", "x = 2\n"),
         ("```\nno good\n```\n```\nnot better either\n```", "not better either\n"),
@@ -242,10 +241,8 @@ def test_texts_without_a_program_fail_and_standalone_programs_need_no_entry_poin
         (f"{WHOLE}\nUse it so:\n```\ntotal([1])\n```", WHOLE + "\n"),
         ("```\nx = 1\n", "x = 1\n"),
         ("```\n'''\n~~~\n'''\n````\nz", "'''\n~~~\n'''\n"),
-    ],
-)
-def test_the_right_code_block_is_chosen(text, block):
-    assert fenced(text, PLAIN) == block
+    ):
+        assert fenced(text, PLAIN) == block
 
 
 def test_a_program_cannot_replace_the_helpers_of_its_tests():
@@ -272,18 +269,15 @@ def test_malformed_and_long_texts_do_not_harm_the_caller():
         assert takes_less(partial(program_of, text, CONTINUED), 3)
 
 
-@pytest.mark.parametrize(
-    ("rest", "parsed"),
-    [
+def test_the_longest_prefix_that_parses_is_kept():
+    for rest, parsed in (
         ("x = 1\ny = (1,\n2\nz = 3\n", "x = 1\n"),
         ("x = 1\ny = '''a\nb\n", "x = 1\n"),
         ("x = 1\x0c\ny = 1\u2028 2\nz = )\n", "x = 1\x0c\n"),
         *(("try:\n    x = 1\n    y = 2\n", ""), ("x = 1\rdef f(:\r", "x = 1\r")),
         *(("@wraps\nx = 1\n", ""), ("x = 1\n  y = 2\n", "x = 1\n")),
-    ],
-)
-def test_the_longest_prefix_that_parses_is_kept(rest, parsed):
-    assert program_of(BODY + rest, CONTINUED) == PREFIX + BODY + parsed
+    ):
+        assert program_of(BODY + rest, CONTINUED) == PREFIX + BODY + parsed
 
 
 # Every reference solution passes its tests, and no test passes without it.

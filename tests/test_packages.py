@@ -76,15 +76,12 @@ def dotted(path: Path) -> str:
     return ".".join([FACE, *path.relative_to(ROOT).with_suffix("").parts])
 
 
-def test_there_are_twelve_rooms():
+def test_twelve_rooms_import_each_other_in_one_direction():
     entries = {path.stem for path in ROOT.iterdir() if path.name != "__pycache__"}
     assert entries == ROOMS | LOOSE | DATA | {"__init__", "__main__"}
     assert len(ROOMS) == 12
     assert not [path for name in DATA for path in (ROOT / name).rglob("__init__.py")]
-
-
-def test_rooms_import_each_other_in_one_direction():
-    """No room, and no module of those that measure, depends on itself through others."""
+    # No room, and no module of those that measure, depends on itself through others.
     graph = defaultdict[str, set[str]](set)
     for name, names in needed().items():
         graph[room(name)] |= {*map(room, names)} - {room(name)}
@@ -114,14 +111,11 @@ def reached_from(*packages: str, without: tuple[str, ...] = ()) -> set[str]:
     return {name.removeprefix(f"{FACE}.") for name in reached}
 
 
-def test_the_half_that_measures_needs_nothing_of_the_half_that_analyses():
+def test_the_halves_that_measure_and_analyse_need_nothing_of_each_other():
     measuring = reached_from("experiment", "runs")
     assert {"decoding.loop", "engine.runner"} <= measuring
     assert not {name for name in measuring if name.startswith("analysis")}
-
-
-def test_the_half_that_analyses_needs_no_models():
-    """Only ``analysis.trace`` reads a tokenizer, which ``analysis.report`` shows."""
+    # Only ``analysis.trace`` reads a tokenizer, which ``analysis.report`` shows.
     reading = reached_from("analysis", "runs", without=("analysis.trace", "analysis.report"))
     assert {"methods.registry", "analysis.tables.table", "engine.pairs"} <= reading
     models = ("engine", "decoding", "experiment", "training")

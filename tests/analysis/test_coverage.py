@@ -146,23 +146,17 @@ def test_repeats_do_not_make_a_rare_failure_look_excluded():
     assert within <= 12
 
 
-def test_a_paired_difference_is_tangos():
+def test_a_paired_difference_is_tangos_and_repeats_that_always_agree_count_once():
     """12 prompts won, 2 lost and 36 equal (Newcombe, 1998, table II): .0611 to .3447."""
     mine, theirs = np.arange(50) < 12, (np.arange(50) >= 12) & (np.arange(50) < 14)
     difference = paired_difference(mine, range(50), theirs, range(50))
     assert difference[:4] == pytest.approx((0.2, 0.0611, 0.3447, 50), abs=5e-5)
     other = paired_difference(theirs, range(50), mine, range(50))
     assert other[:4] == pytest.approx((-0.2, -0.3447, -0.0611, 50), abs=5e-5)
-
-
-def test_equal_methods_still_have_an_interval():
     difference = paired_difference(np.ones(100), range(100), np.ones(100), range(100))
     assert (difference.low, difference.high) == pytest.approx(
         (-3.8415 / 103.8415, 3.8415 / 103.8415), rel=1e-4
     )
-
-
-def test_repeats_that_always_agree_count_once():
     right = np.arange(40) % 5 > 0
     prompts = np.repeat(np.arange(40), 3)
     once, thrice = (
@@ -173,17 +167,14 @@ def test_repeats_that_always_agree_count_once():
         assert repeated[:4] == pytest.approx(expected[:4])
 
 
-def test_differences_of_other_scores_are_those_of_a_t_test():
+def test_differences_of_other_scores_are_those_of_a_t_test_and_cover_few_failures():
     rng = np.random.default_rng(5)
     mine, theirs = rng.random(60), rng.random(60)
     difference = paired_difference(mine, range(60), theirs, range(60))
     expected = ttest_rel(mine, theirs)
     assert difference[1:3] == pytest.approx(expected.confidence_interval()[:2])
     assert difference.p == pytest.approx(expected.pvalue)
-
-
-def test_a_difference_with_a_few_failed_answers_is_covered():
-    """A method fails on 8 % of 50 prompts; Student's t alone misses in 9 % of draws."""
+    # A method fails on 8 % of 50 prompts; Student's t alone misses in 9 % of draws.
     assert missed(50, 0.08, 1000) <= 6
     assert missed(100, 0.04, 1000) <= 6
 

@@ -42,7 +42,7 @@ def test_the_lead_over_bent_fronts_is_not_too_large(front):
     assert sum(figure.low > 0 for figure in figures) <= 11
 
 
-def test_a_lead_is_at_most_that_over_the_coin_of_the_target_and_the_draft():
+def test_a_lead_is_at_most_that_over_the_coin_and_is_still_seen_on_both_sides():
     """Between them lies a weight that looks bad, so the coin is the front."""
     rng = np.random.default_rng(4)
     quality = (rng.random((60, 4)) < [0.6, 0.7, 0.3, 0.4]).astype(float)
@@ -52,9 +52,6 @@ def test_a_lead_is_at_most_that_over_the_coin_of_the_target_and_the_draft():
     leads = over_coin + np.concatenate([[[0.0]], rng.normal(0, 0.1, (2000, 1))])
     assert lead(leads, quality, gains, over_coin - 0.02).value == pytest.approx(over_coin - 0.02)
     assert lead(leads, quality, gains).value == pytest.approx(over_coin, abs=0.01)
-
-
-def test_leads_are_still_seen_on_both_sides():
     above, _ = words(Setting("line", 100, 5, lead=0.2), 60)
     below, _ = words(Setting("line", 100, 5, lead=-0.2), 60)
     assert (above["above"], below["below"]) >= (80, 90)

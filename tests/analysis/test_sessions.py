@@ -48,12 +48,9 @@ def seeded(make):
     return run
 
 
-def test_the_mean_over_seeds_has_one_sentence(seeded):
+def test_the_mean_over_seeds_is_that_of_the_single_heads_in_one_sentence(seeded):
     (sentence,) = verdicts(verdict_rows(seeded([0.7, 0.75, 0.8])))["sentence"]
     assert sentence.startswith("diversed features, mean of 3 seeds: ")
-
-
-def test_the_mean_is_that_of_the_single_heads(seeded):
     rows = compare(seeded([0.7, 0.75, 0.8]), ["acceptance"]).rows
     for metric in (ABOVE, QUALITY_LESS, TIMES):
         of_metric = rows[rows["metric"] == metric]
@@ -125,7 +122,7 @@ def test_seeds_that_agree_by_chance_do_not_narrow_the_interval():
     assert interval.high - interval.low > 0.9 * (alone.high - alone.low)
 
 
-def test_the_prompts_alone_would_not_cover_it():
+def test_the_prompts_alone_would_not_cover_it_and_few_have_no_interval():
     """The control: with the variance between seeds left out, the interval is too short."""
     rng, covered = np.random.default_rng(0), 0
     for _ in range(100):
@@ -134,7 +131,4 @@ def test_the_prompts_alone_would_not_cover_it():
         low, high = np.percentile(values[1:].mean(axis=1), [2.5, 97.5])
         covered += low <= 0 <= high
     assert covered < 40
-
-
-def test_few_prompts_have_no_interval():
     assert np.isnan(mean_over_seeds(np.ones((1 + RESAMPLES, 3)), 9).low)

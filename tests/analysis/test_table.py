@@ -73,13 +73,10 @@ def test_html_has_the_headings_of_groups_and_no_line_breaks_in_intervals(stored)
     stored(page)
 
 
-def test_a_shared_note_appears_once_below_the_last_table():
+def test_notes_appear_once_special_characters_are_escaped_and_empty_columns_dropped():
     tables = [Table("", [Column("a")], [["x"]], notes) for notes in (["n", "first"], ["n"])]
     shown = to_text(*tables, width=20).split("\n\n")
     assert [part.splitlines()[-1] for part in shown] == ["x", "first", "x", "n"]
-
-
-def test_special_characters_are_escaped():
     table = Table("*<a>*", [Column("x_y")], [[r"[a](b) & c|d \ 5%"]])
     assert r"| [a]\(b) & c\|d \\ 5% |" in to_markdown(table)
     assert r"{[}a](b) \& c\textbar{}d \textbackslash{} 5\%" in to_latex(table)
@@ -87,9 +84,6 @@ def test_special_characters_are_escaped():
         Table("λ ε ± ≤ →", [Column("-")], [["-"]])
     )
     assert r"é $\alpha$ U+2603" in to_latex(Table("é α ☃", [Column("-")], [["2 - -1"]]))
-
-
-def test_empty_columns_are_dropped_except_the_stub():
     table = Table("", [Column("a"), Column("b"), Column("c")], [["", "", "1"], ["", "", ""]])
     assert drop_empty(table).columns == [Column("a"), Column("c")]
 

@@ -125,7 +125,7 @@ def test_a_run_without_a_pair_is_refused(tmp_path, stored):
     stored(refused)
 
 
-def test_a_round_is_its_accepted_drafts_and_one_token_of_the_target():
+def test_a_round_is_its_accepted_drafts_and_a_token_of_the_target_and_the_end_has_no_id():
     marked = traces.tokens(made(("aB", "x", "c"), ("defgh", "", "i"), weight=0.3))
     kinds = traces.AGREED, traces.MISMATCH, traces.REJECTED, traces.CORRECTION
     expected = [(letter, kind, 1) for letter, kind in zip("aBxc", kinds, strict=True)]
@@ -135,17 +135,11 @@ def test_a_round_is_its_accepted_drafts_and_one_token_of_the_target():
     assert [t.weight for t in marked[:4]] == pytest.approx([0.3, 0.4, 0.5, 0.5])
     assert [t.expected for t in marked[:4]] == pytest.approx([0.9, 0.8, 0.7, 0.7])
     assert (marked[-1].expected, marked[-1].weight) == (None, None)
-
-
-def test_the_end_token_has_no_id():
     *_, rejected, end = traces.tokens(made(("ab", "x", "$"), end=True))
     assert (rejected[:2], end[:2]) == ((120, traces.REJECTED), (None, traces.CORRECTION))
     by_the_draft = traces.tokens(made(("ab$", "", ""), end=True))
     assert by_the_draft[-1][:2] == (None, traces.AGREED)
     assert [piece.text for piece in traces.pieces(by_the_draft, decode)] == ["a", "b", traces.END]
-
-
-def test_autoregressive_tokens_are_target_tokens():
     assert {t.kind for t in traces.tokens(made(("", "", "a"), ("", "", "b")))} == {traces.TARGET}
 
 
@@ -243,15 +237,12 @@ def test_the_prompt_precedes_the_text_and_a_long_one_is_shortened(stored):
     stored(*(seen(traces.trace(made(*ROUNDS), "sd", decode, prompt), None) for prompt in prompts))
 
 
-def test_in_colours_each_kind_has_its_own_style():
+def test_in_colours_each_kind_has_its_own_style_and_a_weight_is_a_shade():
     body = seen(traces.trace(made(*ROUNDS), "sd", decode), "standard").split("\n\n")[1]
     assert body.startswith("a\x1b")
     assert styles("B", body) == {"4", "32"}  # green, underlined
     assert styles("x", body) == {"9", "31"}  # red, struck through
     assert styles("c", body) == {"1"}
-
-
-def test_a_weight_is_a_shade():
     output = seen(traces.trace(made(("ab", "x", "c"), weight=0.0), "static", decode), "truecolor")
     legend, body = output.split("\n\n")
     assert "mean w 0.00" in legend

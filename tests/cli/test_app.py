@@ -22,13 +22,10 @@ from .conftest import imported
 HEAVY = {"torch", "transformers", "pandas", "numpy", "matplotlib", "datasets"}
 
 
-def test_light_commands_import_nothing_heavy():
+def test_light_commands_import_nothing_heavy_and_help_of_all_loads_no_command():
     assert not HEAVY & imported(
         "run --help", "list methods", "list drafters", "list tasks", "list pairs"
     )
-
-
-def test_help_of_all_loads_no_command():
     # Imports dominate the time of the help.
     loaded = imported("--help")
     assert not loaded & {*HEAVY, "pydantic", "jinja2"}

@@ -39,15 +39,12 @@ def test_a_run_that_is_being_written_says_how_far_it_is(running):
         run_folders([running], "samples.csv")
 
 
-def test_a_run_that_nobody_writes_is_unfinished(running):
+def test_a_run_that_nobody_writes_is_unfinished_and_a_scored_one_complete(running):
     (running / LOCK).unlink()
     (running / LOCK).touch()
     assert still_running(running) is None
     assert unfinished(running) == "running, 0 of 180 samples"
     assert "is unfinished: repeat its command" in lacks(running, "samples.csv")
-
-
-def test_a_finished_run_that_is_scored_again_is_complete(running):
     config = {"samples_planned": 180, "progress": PROGRESS | {"state": "complete"}}
     (running / "config.json").write_text(json.dumps(config))
     assert unfinished(running) is None

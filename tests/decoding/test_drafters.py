@@ -221,14 +221,11 @@ def test_it_copies_the_most_frequent_continuation():
         assert x[0, : proposed[0]].tolist() == copied
 
 
-def test_it_differs_from_prompt_lookup_beyond_its_n_gram():
+def test_suffix_differs_from_prompt_lookup_beyond_its_n_gram_also_in_vllm():
     text = [1, 2, 3, 4, 5, 9, 2, 3, 4, 6, 1, 2, 3, 4]
     assert SUFFIX.propose(text, 1) == [5] and LookupDrafter().propose(text, 1) == [6]
     repeated = [7] * 2 * DEPTH
     assert SUFFIX.propose(repeated, 3) == [7, 7, 7]
-
-
-def test_vllm_gets_a_tree_of_one_request():
     settings = SUFFIX.vllm(3, None)
     assert settings["method"] == "suffix" and settings["num_speculative_tokens"] == 3
     assert settings["suffix_decoding_max_cached_requests"] == 0

@@ -50,7 +50,7 @@ def test_processing_of_equal_and_of_rare_tokens():
     assert processed is plain  # without processing there is one tensor
 
 
-def test_a_token_without_mass_is_never_drawn():
+def test_draws_split_the_unit_interval_by_mass_and_never_take_a_token_without():
     uniform = torch.tensor([0.0, 2**-53, 0.5, HIGHEST], dtype=torch.float64)
     for mass in (
         *([0.0, 1.0, 0.0], [0.0, 0.0, 0.5, 0.0, 0.5, 0.0], [0.0, 1e-38, 0.0]),
@@ -60,9 +60,6 @@ def test_a_token_without_mass_is_never_drawn():
         tokens = draw(torch.tensor([mass]).expand(4, -1), uniform)
         assert tokens.shape == (4,)
         assert all(mass[token] > 0 for token in tokens.tolist())
-
-
-def test_draws_split_the_unit_interval_by_mass():
     mass = torch.tensor([0.1, 0.0, 0.6, 0.3])
     grid = (torch.arange(1000, dtype=torch.float64) + 0.5) / 1000
     counts = torch.bincount(draw(mass.expand(1000, -1), grid), minlength=4)

@@ -121,14 +121,11 @@ def test_a_models_own_forward_pass_is_unchanged(family):
     assert generate(pair, tokens, 12) == generate(before, tokens, 12)  # type: ignore[arg-type]
 
 
-def test_a_model_without_grouped_heads_is_unchanged():
+def test_models_without_grouped_heads_are_unchanged_and_layers_may_pass_on_only_the_mask():
     for heads in (4, None):
         model = build(LlamaConfig(**(SIZES | {"num_key_value_heads": heads})))
         assert attention.group_heads(model) == 1
         assert model.config._attn_implementation == attention.SDPA
-
-
-def test_layers_that_pass_on_only_the_mask_are_supported():
     subject, tokens = Runner(build(StableLmConfig(**SIZES)), VOCABULARY), random_prompt(6)
     assert subject.groups == 2
     logits, expected = read(subject, tokens)[0], own_logits(subject.model, tokens)

@@ -120,14 +120,11 @@ def test_errors_of_triton_are_those_of_a_capture_and_others_are_not(device):
             Capture()(Mock(side_effect=error))
 
 
-def test_a_failed_capture_restores_the_current_stream(device):
+def test_graphs_share_a_pool_and_a_warm_up_stream_and_a_failed_capture_restores_its_own(device):
     with pytest.raises(CaptureError, match=r"\(operation failed due to a previous error"):
         Capture()(device.synchronising_call)
     assert device.current is device.default and Capture()(device.call)[0] == "output"
     assert device.current is device.default
-
-
-def test_graphs_share_one_pool_and_one_warm_up_stream(device):
     capture = Capture()
     captures = [capture(device.call) for _ in range(3)]
     assert len(captures) == 3 and len(set(device.pools)) == 1

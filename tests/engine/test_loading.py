@@ -31,7 +31,7 @@ CPU = Loading(device="cpu")
 HUB = custom_pair("org/big", "org/small")
 
 
-def test_a_pair_is_loaded_and_cut_to_its_shared_vocabulary(spec):
+def test_a_pair_is_loaded_in_its_dtype_and_cut_to_its_shared_vocabulary(spec):
     pair = load_pair(replace(spec, thinking=True), CPU)
     assert pair.name == "target+draft"
     assert pair.target.vocabulary == pair.draft.vocabulary == VOCABULARY
@@ -44,9 +44,6 @@ def test_a_pair_is_loaded_and_cut_to_its_shared_vocabulary(spec):
     json.dumps(pair.facts)
     with pytest.raises(RunError, match=f"token {VOCABULARY}, but the target has only"):
         run(pair, [1, VOCABULARY, 2], sd)
-
-
-def test_the_pairs_dtype_is_the_default(spec):
     double = replace(spec, dtype="float64")
     assert load_pair(double, CPU).target.dtype == torch.float64
     assert load_pair(double, CPU.updated(dtype="bfloat16")).draft.dtype == torch.bfloat16

@@ -122,14 +122,10 @@ def test_a_prompt_does_not_depend_on_the_date(chat):
 
 
 @pytest.mark.parametrize("prompt_format", [CHAT, PLAIN])
-def test_a_prompt_has_exactly_one_start_token(chat, prompt_format):
+def test_a_prompt_has_one_start_token_and_only_the_end_of_its_passage_is_cut(chat, prompt_format):
     for text in ("How many?", "<s>How many?", "<s><s>How many?", ""):
         ids = encode(chat, text, prompt_format=prompt_format).ids
         assert ids[0] == chat.bos_token_id not in ids[1:2]
-
-
-@pytest.mark.parametrize("prompt_format", [CHAT, PLAIN])
-def test_only_the_end_of_the_passage_is_cut(chat, prompt_format):
     for seed in range(20):
         cut_at_random(chat, prompt_format, random.Random(seed))
 

@@ -95,7 +95,7 @@ def test_values_out_of_range_are_refused_by_the_name_of_their_option():
             BenchSettings(**{name: value})
 
 
-def test_the_default_prompt_fits_and_a_longer_one_is_refused(mini):
+def test_the_default_prompt_fits_and_engines_are_those_of_the_device(mini):
     def prompt(new, asked=None):
         plan = plan_of("sd", prompt_tokens=asked, new_tokens=new, repeats=1)
         source: Any = plan.tasks[0].task.source
@@ -107,9 +107,6 @@ def test_the_default_prompt_fits_and_a_longer_one_is_refused(mini):
     for new, asked in ((100, context - 99), (context, None)):
         with pytest.raises(UsageError, match=f"exceed the context of {context}"):
             prompt(new, asked)
-
-
-def test_engines_are_those_of_the_device_and_each_is_timed_once(mini):
     assert plan_of("sd", engine=[AUTO, EAGER]).tasks[0].cells == (cell_of("sd", 5),)
     with pytest.raises(UsageError, match="needs one CUDA device"):
         plan_of("sd", engine=[GRAPH])

@@ -176,7 +176,7 @@ def test_scoring_again_repairs_an_interruption_between_two_files(make_run, monke
     assert rows(folder / "summary.csv") == rows(other / "summary.csv")
 
 
-def test_a_running_run_cannot_be_scored(make_run):
+def test_a_running_run_cannot_be_scored_and_a_retried_sample_counts_once(make_run):
     folder = make_run()
     held = lock(folder)
     before, run = contents(folder), open_run(folder)
@@ -185,9 +185,6 @@ def test_a_running_run_cannot_be_scored(make_run):
     assert contents(folder) == before
     held.release()
     assert score_run(run, True, summarise=brief_summary).samples == 7
-
-
-def test_a_retried_sample_counts_once(make_run):
     folder = make_run()
     *_, failed = records(folder)
     with (folder / "samples.jsonl").open("a") as file:

@@ -73,7 +73,7 @@ def test_the_first_metric_stands_for_quality_and_what_cannot_be_compared_is_blan
     assert fields == {**blank, "scores": {"accuracy": None, "pass@1": None}}
 
 
-def test_code_is_executed_only_with_permission(failing):
+def test_code_is_executed_only_with_permission_and_a_failed_metric_leaves_the_others(failing):
     names = ("pass@1", "rouge1")
     allowed = scored(names, PROGRAM, EXAMPLE, may_execute=True)
     assert (allowed["quality"], allowed["scores"]["pass@1"]) == (1.0, 1.0)
@@ -81,9 +81,6 @@ def test_code_is_executed_only_with_permission(failing):
     held = scored(names, PROGRAM, EXAMPLE, may_execute=False)
     assert (held["quality"], held["status"]) == (None, "ok")
     assert held["scores"] == {"pass@1": None, "rouge1": allowed["scores"]["rouge1"]}
-
-
-def test_a_metric_that_fails_leaves_the_others(failing):
     failing.update(accuracy=UsageError("no number"), rouge1=ValueError("odd"))
     fields = scored(("accuracy", "rouge1", "rouge2"), "so #### 7", EXAMPLE, may_execute=False)
     assert fields == {

@@ -99,7 +99,7 @@ def test_samples_before_an_error_are_kept(tmp_path, problem, state):
     assert progress(store.folder) == {"state": state, "samples": 1, "failed": 0}
 
 
-def test_failed_samples_are_counted_but_not_in_tables(tmp_path):
+def test_failed_samples_are_in_no_table_and_a_run_without_samples_removes_its_folder(tmp_path):
     with Store.open(tmp_path / "r", "run", {}, summarise=brief_summary) as store:
         store.append(record("t-1", status="error", error="no"))
     assert not list(store.folder.glob("*.csv"))
@@ -108,9 +108,6 @@ def test_failed_samples_are_counted_but_not_in_tables(tmp_path):
         store.append(record("t-1", status="error", error="no"))
     assert [row["sample_id"] for row in rows(store.folder / "samples.csv")] == ["t-0"]
     assert progress(store.folder)["failed"] == 2
-
-
-def test_a_run_without_samples_removes_its_folder(tmp_path):
     store = Store.open(tmp_path / "r", "run", {}, summarise=brief_summary)
     with pytest.raises(UsageError), store:
         store.write_environment({})

@@ -134,9 +134,6 @@ def test_a_broken_rule_is_caught():
         at = make_case(kind)
         error = (emitted(at.q, judge(broken, at)) - at.p).abs().amax(-1)
         assert (error > 1000 * TOLERANCE).double().mean() > 0.8
-
-
-def test_a_greedy_draft_verified_against_a_soft_q_is_caught():
     at = make_case("dense")
     drawn_from = torch.zeros_like(at.q).scatter(-1, at.q.argmax(-1, keepdim=True), 1.0)
     error = (emitted(drawn_from, judge(rule_of("sd"), at)) - at.p).abs().amax(-1)

@@ -67,25 +67,17 @@ LENIENT: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize("stack", STACKS)
-def test_the_strict_end_is_sd(stack):
+def test_the_strict_end_is_sd_the_lenient_end_accepts_all_and_an_open_gate_is_static(stack):
     """At temperature 0, this holds for any rule that reads only the processed p."""
     at = STACKS[stack]
     strict = judge(rule_of("sd"), at)
     for method, parameters in [*STRICT, *(OF_P_ALONE if at.greedy else [])]:
         assert_same(at, judge(rule_of(method), at, **parameters), strict)
-
-
-@pytest.mark.parametrize("stack", STACKS)
-def test_the_lenient_end_accepts_every_draft(stack):
     at = STACKS[stack]
     for method, parameters in LENIENT:
         verdict = judge(rule_of(method), at, **parameters)
         assert (verdict.accept[at.q > 0] == 1).all()
         torch.testing.assert_close(emitted(at.q, verdict), at.q)
-
-
-@pytest.mark.parametrize("stack", STACKS)
-def test_a_constant_head_and_an_open_gate_are_static(stack):
     at = STACKS[stack]
     for weight in (0.0, 0.3, 1.0):
         fixed = judge(rule_of("static"), at, weight=weight)

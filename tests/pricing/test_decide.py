@@ -71,15 +71,12 @@ def decision() -> Decision:
     return decide(priced, costs(), (1, 2, 8))
 
 
-def test_speed_ups_by_hand():
+def test_speed_ups_by_hand_and_noise_of_costs_widens_their_interval():
     (setting, *_) = decide([constant(MODEL, 0.5)], costs(), (1,)).settings
     assert setting.tokens_per_round.value == pytest.approx(1.5)
     assert setting.seconds_per_token == pytest.approx(1.1 / 1.5)
     assert setting.speedup.value == pytest.approx(1.5 / 1.1)
     assert setting.speedup.low == pytest.approx(1.5 / 1.1)  # all prompts are alike
-
-
-def test_noise_of_costs_widens_the_interval():
     noisy = costs(8).table()
     noisy["round_seconds"] *= np.random.default_rng(1).lognormal(0, 0.1, len(noisy))
     priced = [constant(MODEL, 0.5)]
@@ -136,16 +133,12 @@ def test_the_schedule_drafts_where_speculation_pays_and_nowhere_else(seed):
         assert all(drafts[batch] == min(drafts[2], drafts[8]) for batch in range(3, 8))
 
 
-def test_rates_by_position_are_conditional():
+def test_rates_by_position_are_conditional_and_one_means_the_same_at_every_position(longest):
     rounds = rounds_of_rates(rates_of(".8,.5,.5", 8), MODEL)
     assert rounds.resampled[0] == pytest.approx([1.8, 2.2, 2.4])
     for text in (".8,1.2", "nothing", "", ".8,,.7", "nan"):
         with pytest.raises(UsageError, match="a rate from 0 to 1"):
             rates_of(text, 8)
-
-
-@pytest.mark.parametrize("longest", [1, 4, 8])
-def test_one_rate_means_the_same_at_every_position(longest):
     assert rates_of(".8", longest) == rates_of(",".join([".8"] * longest), longest)
 
 
@@ -241,7 +234,7 @@ def test_what_is_shown_to_pay_stands_before_what_may_be_faster():
     assert answer(pair_decision).startswith("Speculate at batch 1 with model: N = ")
 
 
-def test_mean_lengths_and_shares_have_names_and_n():
+def test_mean_lengths_have_names_and_n_and_the_largest_possible_n_is_remarked():
     for texts, drafts, is_share, expected in (
         (["2.9"], 4, False, {"": (2.9, 4)}),
         (["mtp=2.4@3", "eagle3=2"], 5, False, {"mtp": (2.4, 3), "eagle3": (2.0, 5)}),
@@ -253,9 +246,6 @@ def test_mean_lengths_and_shares_have_names_and_n():
                 mean_lengths("--x", [wrong], 3)
         with pytest.raises(UsageError, match="give that N"):
             mean_lengths("--x", ["2"], None)
-
-
-def test_where_the_best_n_is_the_largest_possible_that_is_said():
     few = decide([rounds_of_rates([0.9] * 4, MODEL)], costs(), (1,), (1, 2, 3))
     (said,) = remarks(few, [])
     assert said.startswith("model: N = 3 is the largest that was priced, and the best at batch 1,")
@@ -274,20 +264,20 @@ def test_flags_stand_in_one_block_for_each_engine_with_the_ranges_that_differ():
     ]
 
 
-def test_the_schedule_for_vllm():
+def test_the_schedule_for_vllm_begins_at_batch_1_and_flags_of_engines_count_as_they_do():
     schedule = decision().schedule(MODEL)
     settings = json.loads(vllm_flags(MODEL, schedule, "org/d")[-1])
     assert settings["num_speculative_tokens_per_batch_size"] == [[*row] for row in schedule]
     assert settings["model"] == "org/d"
-
-
-def test_a_schedule_of_batches_with_gaps_begins_at_batch_1():
     rows = [(b, n, b + 0.9 * n) for b in (4, 32) for n in (0, 3)]  # pays for 32 texts, not for 4
     table = pd.DataFrame(rows, columns=["batch_size", "draft_length", "round_seconds"])
     pair_decision = decide([constant(MODEL, 0.3, 0.1)], costs_of(table, "by hand"), (4, 32))
     assert (paying := pair_decision.first_that_pays()) is not None and paying.batch == 32
     (first, *_) = pair_decision.schedule(MODEL)
     assert first[0] == 1 and first[2] == 0  # vLLM refuses a schedule that begins later
+    assert MODEL.sglang(3, "d")[-1] == "4"  # the token after the drafts is counted
+    assert GREEDY.llamacpp(3, "d")[-1] == "greedy"
+    assert "--model-draft" not in LOOKUP.llamacpp(3, "d")
 
 
 def test_the_schedule_for_tensorrt_llm_ends_where_drafting_does():
@@ -301,12 +291,6 @@ def test_the_schedule_for_tensorrt_llm_ends_where_drafting_does():
     rising = tensorrt_llm_settings(MODEL, [(1, 4, 0), (5, 8, 3)], "org/d") or ""
     assert "draft_len_schedule" not in yaml.safe_load(rising)["speculative_config"]
     assert tensorrt_llm_settings(SuffixDrafter(), schedule, "") is None
-
-
-def test_flags_of_engines():
-    assert MODEL.sglang(3, "d")[-1] == "4"  # the token after the drafts is counted
-    assert GREEDY.llamacpp(3, "d")[-1] == "greedy"
-    assert "--model-draft" not in LOOKUP.llamacpp(3, "d")
 
 
 def test_the_draft_of_llamacpp_is_a_file_or_has_the_command_that_makes_it(tmp_path, monkeypatch):

@@ -92,15 +92,12 @@ def test_nothing_is_drafted_beyond_the_drafts_context():
     assert cut["tv"] == [*whole["tv"][:3], 1, 1, 1]
 
 
-def test_a_lossless_loop_agrees(honest):
+def test_a_lossless_loop_agrees_and_texts_of_another_law_are_seen(honest):
     scores, records = honest
     assert not any(deviation.is_sure for deviation in deviations(scores))
     comparison = compare(scores, records)
     assert not comparison.is_sure
     assert comparison.difference.low < 0 < comparison.difference.high
-
-
-def test_texts_of_another_temperature_or_of_a_lossy_rule_are_seen():
     cooler, _ = decoded(target=lambda last: toy().target.law(last, 0.8))  # type: ignore[attr-defined]
     mixed, _ = decoded(target=lambda last: 0.7 * p(last) + 0.3 * q(last))
     for scores in (cooler, mixed):

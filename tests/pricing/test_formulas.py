@@ -66,15 +66,12 @@ def test_a_pass_and_a_round_by_hand():
     assert pass_seconds(joined, target, 1, 3, 5) == pytest.approx(expected)
 
 
-def test_figures_of_a_machine_take_the_place_of_an_engines():
+def test_figures_of_a_machine_replace_an_engines_and_devices_share_layers():
     machine = Machine(description="m", bandwidth=10, flops=100, overhead=0.5, share=1.0)
     server = Deployment.of(machine, engines()["vllm"].model_copy(update={"overlap": 1.0}))
     seconds = round_seconds(server, tiny(1), DraftPasses(tiny(1)), 1, 1, 5)
     pass_of = lambda tokens: 5.6 + tokens * 0.36 + 0.5  # noqa: E731
     assert seconds[0] == pytest.approx(pass_of(2) + pass_of(1))
-
-
-def test_several_devices_share_layers_and_add_up_results():
     machine = Machine(description="m", bandwidth=10, flops=100, link=8, hop=0.5)
     target = tiny(4, layers=3)
     one, two = (pass_seconds(Deployment(machine, PLAIN, n), target, 1, 2, 0) for n in (1, 2))

@@ -88,16 +88,13 @@ def test_rows_without_a_number_are_counted_apart(file, monkeypatch, capsys):
     assert out.splitlines()[-1].startswith("n 4 of 9 told, ")
 
 
-def test_a_person_is_the_owner_or_the_thread():
+def test_people_are_owners_or_threads_and_the_last_lines_by_hand():
     for source, person in (
         ("tomasruizt/vllm-scripts", "tomasruizt"),
         ("ggml-org/llama.cpp#5877 (oxfighterjet)", "ggml-org/llama.cpp#5877 (oxfighterjet)"),
         ("huggingface Ichigec/a1", "Ichigec"),
     ):
         assert public_measurements.person_of(source) == person
-
-
-def test_the_chosen_n_is_compared_with_the_best_of_its_sweep():
     sweep = {"source": "s", "gpu": "g", "target": "t", "draft": "d", "weights": "w", "kv": "k"}
     rows = [
         {**sweep, "workload": "x", "batch": 1, "draft_length": n, "speedup": m, "predicted": p}
@@ -106,9 +103,6 @@ def test_the_chosen_n_is_compared_with_the_best_of_its_sweep():
     text = public_measurements.cost_of_choice(pd.DataFrame(rows))
     assert text.startswith("the chosen N loses 20.0 % in the median")
     assert text.endswith("in 1 sweeps")
-
-
-def test_the_last_line_by_hand():
     measured = np.array([2.0, 0.5, 1.04, 1.5])
     predicted = np.array([2.2, 0.45, 0.9, 0.9])
     assert line(measured, predicted, np.array([1, 1, 1, 0]), 9) == (

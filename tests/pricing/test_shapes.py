@@ -84,12 +84,9 @@ def test_a_near_name_is_asked_back(name):
     assert find_machine("NVIDIA H100 80GB HBM3") == machines()["h100"]
 
 
-def test_names_may_count_devices():
+def test_names_may_count_devices_and_begin_with_an_engine():
     counts = {"2x RTX 3090": 2, "8xH100": 8, "RTX 3090 x2": 2, "RTX 3090": 1, "RX 7900 XTX": 1}
     assert {name: devices_in(name) for name in counts} == counts
-
-
-def test_engines_begin_a_name():
     new, old, other = map(known_engine, ("vLLM 0.24.0", "vLLM (Jul 2025)", "SGLang (Aug 2026)"))
     assert new and old and other
     assert new.round == other.round and new.description != other.description
@@ -205,7 +202,7 @@ def test_a_model_of_the_hub_is_described_by_its_configuration(tmp_path, monkeypa
         shapes.find_model("someone/unheard-of")
 
 
-def test_a_batch_reads_the_experts_that_its_tokens_take():
+def test_a_batch_reads_the_experts_of_its_tokens_and_attention_stays_in_16_bits():
     shape = shapes.known_shapes()["qwen3-30b-a3b"]
     one, all_experts = shape.weights(8), shape.weights(128)
     assert shape.weights_read(1) == pytest.approx(one)
@@ -213,9 +210,6 @@ def test_a_batch_reads_the_experts_that_its_tokens_take():
     assert shape.weights_read(1000) == pytest.approx(all_experts)
     dense = shapes.known_shapes()["qwen3-32b"]
     assert dense.weights_read(1) == dense.weights_read(64)
-
-
-def test_attention_of_gpt_oss_stays_in_16_bits():
     shape = shapes.known_shapes()["gpt-oss-120b"]
     served = shapes.ServedModel("m", shape, shapes.Precision(4.25))
     in_file = shapes.ServedModel("m", shape, shapes.Precision(4.25, 4.25))

@@ -23,24 +23,18 @@ OF_REQUESTS = (
 OF_PHASES = ("inside_emitted", "inside_proposed", "inside_accepted")
 
 
-def test_metrics_match_the_code():
+def test_metrics_match_the_code_entries_are_complete_and_committed_columns_known():
     assert [*schema("metrics")] == [*FIGURES]
     optional = list(schema("measured"))
     assert optional[: len(OF_QUALITY)] == [*OF_QUALITY]
     recorded = (BLEU_TERMS, "thought_tokens", "block", *OF_REQUESTS, *OF_PHASES, "timing")
     assert {*recorded} <= {*optional}
-
-
-def test_every_entry_is_complete():
     for column in dictionary():
         assert set() < set(column.tables) <= set(TABLES), column
         assert column.meaning.strip(". ") == column.meaning != "", column
         kind = TYPES[column.type]
         # An integer column cannot hold a blank.
         assert kind is not int or not column.blank, column
-
-
-def test_every_column_of_a_committed_table_is_known():
     for table, measured in (("samples", schema("measured")), ("summary", {})):
         with open_text(stored(REFERENCE / f"{table}.csv")) as file:
             header = next(csv.reader(file))

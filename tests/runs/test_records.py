@@ -109,7 +109,7 @@ def test_a_damaged_line_costs_no_other_line(tmp_path, damage):
     assert (whole.line(), damaged) == (SampleRecord(**RECORD).line(), [2])
 
 
-def test_a_flipped_byte_in_a_packed_file_is_no_damaged_line(tmp_path, caplog):
+def test_a_flipped_byte_is_no_damaged_line_and_damaged_lines_are_named_briefly(tmp_path, caplog):
     path = tmp_path / f"{records.RECORDS}.gz"
     content = gzip.compress(b"".join(map(to_line, [RECORD] * 9)), compresslevel=0, mtime=0)
     at = content.index(b"{")
@@ -117,9 +117,6 @@ def test_a_flipped_byte_in_a_packed_file_is_no_damaged_line(tmp_path, caplog):
     with pytest.raises(UsageError, match=r"samples\.jsonl\.gz is damaged .*CRC"):
         list(records.read_records(tmp_path))
     assert not caplog.records
-
-
-def test_damaged_lines_are_named_briefly():
     assert records.lines_named([3]) == "line 3 is"
     assert records.lines_named([3, 4]) == "lines 3, 4 are"
     assert records.lines_named(range(1, 10)) == "lines 1, 2, 3, 4, 5 and 4 more are"

@@ -152,7 +152,7 @@ def test_impossible_reports_and_sums_are_refused():
     assert answer(few).output_tokens == 8 and answer(few).contradictions == (delivered.UNEQUAL,)
 
 
-def test_tokens_are_counted_by_ids_and_timed_by_the_chunks_that_hold_them():
+def test_tokens_are_counted_by_ids_without_the_end_and_timed_by_their_chunks():
     role = {"choices": [{"text": "", "token_ids": []}]}
     first = {"choices": [{"text": "", "token_ids": [1, 2]}]}  # its text comes later
     last = {"choices": [{"text": "abc", "token_ids": [3, 4, 0], "finish_reason": "stop"}]}
@@ -162,9 +162,6 @@ def test_tokens_are_counted_by_ids_and_timed_by_the_chunks_that_hold_them():
     assert got.output_tokens == 5 and got.prompt_tokens == 3
     assert got.first_token == pytest.approx(0.2)
     assert got.inter_token_seconds == pytest.approx(0.1 / 3)
-
-
-def test_an_empty_text_has_no_tokens_and_a_stop_string_is_not_the_end_token():
     choice = {"text": "", "token_ids": [0], "finish_reason": "stop"}
     assert answer({"choices": [choice], "usage": {"completion_tokens": 1}}).token_ids == []
     choice = {"text": "a", "token_ids": [5, 6], "finish_reason": "stop", "stop_reason": "\n"}

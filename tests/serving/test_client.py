@@ -140,15 +140,12 @@ def test_the_size_of_an_answer_is_bounded():
     assert f"of over {MAX_BODY >> 20} MiB" in error
 
 
-def test_a_redirect_is_not_followed_and_gets_no_key():
+def test_keys_and_headers_are_sent_never_shown_and_never_redirected():
     requests: list[bytes] = []
     with answering(noting(requests)) as other:
         moved = saying(b"", "307 Temporary Redirect", f"Location: {other}\x1b")
         assert f"redirects to {other}" in refused(moved, Client(api_key=KEY))
     assert not requests
-
-
-def test_the_key_is_sent_and_never_shown():
     seen: list[bytes] = []
     client = Client(api_key=KEY)
     with answering(noting(seen, json.dumps({"you sent": KEY}).encode())) as url:
@@ -159,6 +156,15 @@ def test_the_key_is_sent_and_never_shown():
         with pytest.raises(UsageError, match="visible ASCII") as error:
             Client(api_key=wrong)
         assert wrong not in str(error.value) and KEY not in str(error.value)
+    seen: list[bytes] = []
+    client = Client(headers={"api-key": KEY, "authorization": "Basic abcdefg"}, api_key="other-key")
+    with answering(noting(seen)) as url:
+        client.post(url, [{}])
+    assert f"api-key: {KEY}".encode() in seen[0] and b"uthorization: Basic abcdefg" in seen[0]
+    assert b"other-key" not in seen[0] and KEY not in repr(client)
+    for name, value in (("a b", "c"), ("", "c"), ("a", "c\r\nX: y"), ("a", "\u00fc")):
+        with pytest.raises(UsageError, match="--header"):
+            Client(headers={name: value})
 
 
 def noting(requests: list[bytes], body: bytes = b"{}") -> Reply:
@@ -402,15 +408,12 @@ def test_values_are_read_from_any_form_of_a_stream():
         assert "".join(e.value["choices"][0]["text"] for e in answer.events) == "one two"
 
 
-def test_a_value_in_several_lines_is_one():
+def test_a_value_in_several_lines_is_one_and_numbers_that_are_not_finite_are_null():
     value = {"choices": [{"text": "a", "finish_reason": "stop"}], "usage": None}
     lines = json.dumps(value, indent=1).encode().split(b"\n")
     for body in (b"\n".join(lines), framed(*lines, end=b"\n") + b"\n", framed(*lines, end=b"\r")):
         with answering(saying(body)) as url:
             assert Client().post(url, [{}]) == [value]
-
-
-def test_numbers_that_are_not_finite_are_null_and_a_key_may_have_one_value_twice():
     null = [f'"a": {value}' for value in ("-Infinity", "NaN", "1e999", "null")]
     for text, value in (*((text, None) for text in null), ('"a": 1, "a": 1', 1)):
         with answering(saying(f"{{{text}}}".encode())) as url:
@@ -427,15 +430,3 @@ def test_done_ends_an_answer_whose_connection_stays_open():
     with answering(open_end) as url:
         (answer,) = Client(2.0).stream(url, [{}], 1)
     assert answer.error == "" and len(answer.events) == 3 and answer.seconds < 1
-
-
-def test_headers_are_sent_and_never_shown():
-    seen: list[bytes] = []
-    client = Client(headers={"api-key": KEY, "authorization": "Basic abcdefg"}, api_key="other-key")
-    with answering(noting(seen)) as url:
-        client.post(url, [{}])
-    assert f"api-key: {KEY}".encode() in seen[0] and b"uthorization: Basic abcdefg" in seen[0]
-    assert b"other-key" not in seen[0] and KEY not in repr(client)
-    for name, value in (("a b", "c"), ("", "c"), ("a", "c\r\nX: y"), ("a", "\u00fc")):
-        with pytest.raises(UsageError, match="--header"):
-            Client(headers={name: value})

@@ -91,20 +91,15 @@ def test_one_batch_has_several_rules_and_temperatures():
     assert tokens[1].tolist() == [*q.argmax(-1)[:2].tolist(), 5]  # all drafts
 
 
-def test_at_temperature_0_rules_compare_probabilities_at_temperature_1():
+def test_rules_compare_at_temperature_1_seeds_repeat_and_temperatures_are_expanded():
     near = decode("lossy:lenience=0.5", 0.0, [2])
     assert near[0, 0] == DRAFT[0].argmax()  # half as likely as the target's choice
     assert decode("lossy:lenience=0.7", 0.0, [2])[0, 0] == RAW[0].argmax()
 
-
-def test_a_request_with_a_seed_repeats_itself():
     def seeded():
         return decode("sd", 1.0, [2] * 8, generators={3: torch.Generator().manual_seed(7)})[3]
 
     assert seeded().tolist() == seeded().tolist()
-
-
-def test_temperatures_are_expanded():
     cumulative = torch.tensor([2, 2, 5])
     got = expand_batch_to_tokens(torch.tensor([0.0, 3.0, 0.5]), cumulative, 5, 0, 1)
     assert got.tolist() == [1, 1, 0.5, 0.5, 0.5]

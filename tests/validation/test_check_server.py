@@ -111,12 +111,15 @@ def test_another_temperature_and_a_filter_are_found():
         assert ("is a filter on?" in finding.sentence) == (name == checking.FILTERS)
 
 
-def test_a_fault_of_bonus_tokens_alone_is_found(monkeypatch):
+def test_a_fault_of_bonus_tokens_alone_is_found_and_few_samples_are_too_weak(monkeypatch):
     """They are few, and none of them is among the first tokens, or after a cut prompt."""
     monkeypatch.setattr(checking, "CUT_SAMPLES", 0)
     faults = failed(check(Local(BONUS_FROM_Q).complete, 4096))
     assert {"bonus tokens T=1", "bonus tokens T=0.7"} <= faults
     assert not {"first tokens T=1", "first tokens T=0.7"} & faults
+    findings = check(Local().complete, 8)
+    assert checking.too_weak(findings) and not failures(findings)
+    assert any("would hardly be noticed" in finding.sentence for finding in findings)
 
 
 def test_no_seed_is_decoded_twice():
@@ -132,12 +135,6 @@ def test_no_seed_is_decoded_twice():
     check(Noting().complete, 16)
     sampled = [key for key in asked if key[0]]
     assert len(sampled) == len(set(sampled))
-
-
-def test_few_samples_are_too_weak():
-    findings = check(Local().complete, 8)
-    assert checking.too_weak(findings) and not failures(findings)
-    assert any("would hardly be noticed" in finding.sentence for finding in findings)
 
 
 def test_a_fork_by_rounding_is_no_fault():

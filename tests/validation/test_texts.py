@@ -34,7 +34,7 @@ ROUNDS = [
 ]
 
 
-def test_the_origin_of_every_token(make_generation):
+def test_the_origin_of_every_token_drafted_or_the_targets_own(make_generation):
     text = make_generation(token_ids=[1, 2, 3, 4, 5, 6], rounds=ROUNDS)
     texts = tokens_of([text, text], [7], Ends(6), lambda text: [DRAWN] * 3)
     assert texts.tokens.tolist() == [[1, 2, 3, 4, 5, 6]] * 2
@@ -48,9 +48,6 @@ def test_the_origin_of_every_token(make_generation):
     weights = torch.tensor([0.5, 0.4, 0.3, 0.2, nan, 0.1])
     torch.testing.assert_close(texts.expected[0], expected, equal_nan=True)
     torch.testing.assert_close(texts.weight[0], weights, equal_nan=True)
-
-
-def test_autoregressive_tokens_are_the_targets_own(make_generation):
     text = make_generation(token_ids=[4, 5], stopped_by="length", rounds=[RoundRecord(0, 0, 1)] * 2)
     texts = tokens_of([text], [7], Ends(2), lambda text: [])
     assert texts.kind.tolist() == [[TARGET, TARGET]] and texts.expected.isnan().all()

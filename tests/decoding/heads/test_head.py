@@ -55,13 +55,10 @@ def test_an_untrained_head_gives_one_weight_and_its_seed_decides_the_hidden_laye
     assert all(not torch.equal(one[name], other[name]) for name in hidden)
 
 
-def test_the_linear_weight_is_the_second_share_of_a_softmax_over_draft_and_target():
+def test_the_linear_weight_is_the_second_share_of_a_softmax_in_any_dtype():
     head, at = random_head("linear", SIZES), positions()
     scores = torch.cat([at.h_q, at.h_p], -1) @ head.summary.weight.T + head.summary.bias
     torch.testing.assert_close(head.weigh(at), scores.softmax(-1)[:, 1])
-
-
-def test_hidden_states_may_have_another_dtype():
     head, at = random_head("linear", SIZES), positions()
     halves = at._replace(h_p=at.h_p.bfloat16(), h_q=at.h_q.bfloat16())
     assert head.weigh(halves).dtype == torch.float32
@@ -124,14 +121,11 @@ def test_a_head_survives_a_round_trip_to_disk(tmp_path, kind):
     assert not any(weights.requires_grad for weights in loaded.parameters())
 
 
-def test_a_head_fits_its_pair_in_every_dtype(tmp_path):
+def test_a_head_fits_its_pair_in_every_dtype_and_no_other_pair(tmp_path):
     save_head(random_head(), tmp_path, description(pair()))
     half, narrow = {"dtype": torch.float16}, config("llama", hidden_size=16)
     halves = pair_of(build(config("llama"), **half), build(narrow, seed=1, **half))
     assert load_head(tmp_path, halves).summary.weight.dtype == torch.float32
-
-
-def test_a_head_of_another_pair_is_refused(tmp_path):
     save_head(random_head(), tmp_path, description(pair()) | {"pair": "neighbour"})
     for target, draft in ((0, 2), (2, 1)):
         narrow = build(config("llama", hidden_size=16), seed=draft)

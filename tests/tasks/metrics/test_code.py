@@ -118,7 +118,7 @@ def test_other_programs_fail():
         assert not passes(program, TESTS), program
 
 
-def test_an_idle_program_and_busy_tests_end_in_time(processes):
+def test_idle_programs_and_busy_tests_end_in_time_and_memory_has_a_limit(processes):
     """In far less than an hour, which the idle one waits, and the time that the busy ones have."""
     start = time.monotonic()
     idle = RIGHT + "import time\ntime.sleep(3600)"
@@ -128,9 +128,6 @@ def test_an_idle_program_and_busy_tests_end_in_time(processes):
     assert not passes(RIGHT + "x = 9**9**9", TESTS, limits=limits)
     assert time.monotonic() - start < 1800
     assert None not in [process.returncode for process in processes]
-
-
-def test_memory_limit_is_what_stops_a_large_allocation():
     attempt = "try:\n    x = bytes(600 << 20)\nexcept MemoryError:\n    stopped = True"
     assert passes(attempt, ("assert stopped",))
     assert not passes(attempt, ("assert stopped",), limits=Limits(memory_bytes=900 << 20))

@@ -234,16 +234,13 @@ def test_plain_data_keeps_its_value_and_type_both_ways(passes):
     assert not passes(IMPORTS + program, IMPORTS, *tests, "assert f0() != range(1, 9, 2)")
 
 
-def test_arguments_keep_their_identity(passes):
+def test_arguments_keep_their_identity_and_objects_are_used_as_in_python(passes):
     def renamed(text, at):
         return re.sub(r"\b([fA])(?=[(:])", rf"\g<1>{at}", text)
 
     programs, tests = zip(*ARGUMENTS, strict=True)
     whole = "\n".join(renamed(program, at) for at, program in enumerate(programs))
     assert passes(whole, IMPORTS, *(renamed(test, at) for at, test in enumerate(tests)))
-
-
-def test_objects_are_used_as_in_python(passes):
     assert passes(IMPORTS + OBJECTS, OF_OBJECTS)
     assert not passes(IMPORTS + OBJECTS, OF_OBJECTS, "assert Pair(1, 2) == (1, 3)")
 

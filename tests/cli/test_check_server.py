@@ -56,11 +56,14 @@ def test_a_server_without_fault(cli, loaded):
     assert all((f["facts"].get("share") or 0) < 1 for f in findings[1:])
 
 
-def test_a_fault_gives_exit_code_1_and_a_check_that_is_too_weak_exit_code_2(cli):
+def test_a_server_with_a_fault_gives_exit_code_1(cli):
     with serving("forced") as url:
         result = check(cli, url, "--temperature", "1", "--json", "--samples", "64", code=1)
     assert re.search(r"error: not decoded correctly: \d of 7 comparisons failed", result.err)
     assert json.loads(result.out)["findings"] == report()["findings"]
+
+
+def test_a_check_that_is_too_weak_gives_exit_code_2(cli):
     with serving() as url:
         result = check(cli, url, "--samples", "8", code=2)
     assert "decoded correctly" not in result.out and "too weak to judge" in result.err

@@ -121,16 +121,16 @@ def test_errors_of_triton_are_those_of_a_capture_and_others_are_not(device):
 
 
 def test_graphs_share_a_pool_and_a_warm_up_stream_and_a_failed_capture_restores_its_own(device):
-    with pytest.raises(CaptureError, match=r"\(operation failed due to a previous error"):
-        Capture()(device.synchronising_call)
-    assert device.current is device.default and Capture()(device.call)[0] == "output"
-    assert device.current is device.default
     capture = Capture()
     captures = [capture(device.call) for _ in range(3)]
     assert len(captures) == 3 and len(set(device.pools)) == 1
     assert len({*device.warm, *device.streams}) == 1 and device.default not in device.warm
     Capture()(device.call)
     assert device.streams[-1] not in device.streams[:-1]
+    with pytest.raises(CaptureError, match=r"\(operation failed due to a previous error"):
+        Capture()(device.synchronising_call)
+    assert device.current is device.default and Capture()(device.call)[0] == "output"
+    assert device.current is device.default
 
 
 def test_a_capture_that_kills_the_device_ends_the_run(device, monkeypatch):

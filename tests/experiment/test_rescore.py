@@ -185,7 +185,6 @@ def test_a_running_run_cannot_be_scored_and_a_retried_sample_counts_once(make_ru
     assert contents(folder) == before
     held.release()
     assert score_run(run, True, summarise=brief_summary).samples == 7
-    folder = make_run()
     *_, failed = records(folder)
     with (folder / "samples.jsonl").open("a") as file:
         file.write(json.dumps({**failed, "error": "again"}) + "\n")

@@ -133,13 +133,14 @@ def test_the_schedule_drafts_where_speculation_pays_and_nowhere_else(seed):
         assert all(drafts[batch] == min(drafts[2], drafts[8]) for batch in range(3, 8))
 
 
-def test_rates_by_position_are_conditional_and_one_means_the_same_at_every_position(longest):
+def test_rates_by_position_are_conditional_and_one_means_the_same_at_every_position():
     rounds = rounds_of_rates(rates_of(".8,.5,.5", 8), MODEL)
     assert rounds.resampled[0] == pytest.approx([1.8, 2.2, 2.4])
     for text in (".8,1.2", "nothing", "", ".8,,.7", "nan"):
         with pytest.raises(UsageError, match="a rate from 0 to 1"):
             rates_of(text, 8)
-    assert rates_of(".8", longest) == rates_of(",".join([".8"] * longest), longest)
+    for longest in (1, 4, 8):
+        assert rates_of(".8", longest) == rates_of(",".join([".8"] * longest), longest)
 
 
 @pytest.mark.parametrize(("accepted", "drafts"), [(3.4, 4), (1.0, 3), (5.0, 4), (2.02, 2)])

@@ -55,14 +55,13 @@ def test_it_says_where_speculation_pays(cli, costs):
     assert len(json.loads(cli(*line.split(), code=0).out)["settings"]) == 2 * 3 * 8
 
 
-def test_no_drafts_and_no_schedule_where_nothing_pays(cli, costs):
+def test_acceptance_by_position_needs_no_models_and_nothing_that_pays_no_schedule(
+    cli, costs, monkeypatch
+):
     line = f"decide --acceptance .3,.2 --costs {costs} --batch-size 8 --output o"
     result = cli(*line.split(), code=0)
     assert result.out.startswith("Leave it off at batch 8.\n")
     assert "--speculative" not in result.out
-
-
-def test_acceptance_by_position_needs_no_models(cli, costs, monkeypatch):
     monkeypatch.setattr("specbench.engine.loading.load_pair", None)
     line = f"decide --acceptance .9,.9,.8 --costs {costs} --batch-size 1,8 --drafter greedy"
     result = cli(*line.split(), "--output", "o", code=0)

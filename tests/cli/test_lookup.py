@@ -51,16 +51,13 @@ def test_metrics_and_figures_are_described(cli, kind):
     assert rows[0]["description"].split()[0] in cli("list", kind).out
 
 
-def test_every_page_is_listed_with_its_question(cli):
+def test_every_page_is_listed_with_its_question_and_printed_as_it_is_written(cli):
     result = cli("docs", code=0)
     for name, path in pages().items():
         question = path.read_text(encoding="utf-8").splitlines()[0].partition(": ")[2]
         (line,) = (line for line in result.out.splitlines() if line.startswith(f"{name} "))
         assert line.endswith(question)
     assert {"methods", "tasks", "training", "results"} <= set(pages())
-
-
-def test_a_page_is_printed_as_it_is_written(cli):
     assert cli("docs", "tasks").out == pages()["tasks"].read_text(encoding="utf-8")
 
 

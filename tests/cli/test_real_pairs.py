@@ -15,15 +15,9 @@ from .made import rows
 
 DATA = Path(__file__).parents[1] / "data"
 SMALL = {
-    "vocab_size": 2000,
-    "hidden_size": 64,
-    "intermediate_size": 96,
+    **{"vocab_size": 2000, "hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4},
+    **{"num_key_value_heads": 2, "head_dim": 16, "sliding_window": 32, "query_pre_attn_scalar": 16},
     "num_hidden_layers": 6,  # a period of Gemma's sliding layers
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "sliding_window": 32,
-    "query_pre_attn_scalar": 16,
 }
 
 

@@ -116,18 +116,6 @@ def test_samples_that_fail_make_the_run_fail_after_its_table(cli, engine, tmp_pa
     assert not list((tmp_path / "s").glob("*.csv"))
 
 
-def test_unavailable_models_leave_no_folder(cli, engine, tmp_path):
-    from specbench.errors import UsageError
-
-    def absent(*_):
-        raise UsageError("cannot load meta-llama/x from the hub: accept the licence")
-
-    engine.load_pair = absent
-    result = cli("run", "--pair", "llama", "-m", "sd", *FAST, code=2)
-    assert result.err.splitlines()[-1].startswith("error: cannot load meta-llama/x")
-    assert not (tmp_path / "r").exists()
-
-
 @pytest.mark.parametrize(
     ("metric", "references", "quality"),
     [

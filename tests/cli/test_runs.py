@@ -72,7 +72,7 @@ def test_code_is_scored_after_permission(cli, engine, tmp_path):
     assert {row["quality"] for row in rows(folder)} == {"0.0"}
 
 
-def test_an_interruption_leaves_the_files(cli, run, monkeypatch):
+def test_an_interruption_leaves_the_files_and_scoring_loads_no_models(cli, run, monkeypatch):
     before = {name: (run / name).read_bytes() for name in TABLES}
 
     def stop(*_, **__):
@@ -83,9 +83,6 @@ def test_an_interruption_leaves_the_files(cli, run, monkeypatch):
     assert (stopped.code, stopped.err.count("\n")) == (130, 1)
     assert "score r again" in stopped.err
     assert {name: (run / name).read_bytes() for name in TABLES} == before
-
-
-def test_scoring_loads_no_models(run):
     assert not {"torch", "transformers", "datasets"} & imported(f"score {run}")
 
 

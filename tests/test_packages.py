@@ -33,20 +33,17 @@ LOADED_LATER = re.compile(r"(specbench[\w.]+):\w+")  # as functions are named in
 
 
 def room(name: str) -> str:
-    """Return the room or loose module that contains a dotted name."""
     part = f"{name}.".split(".")[1]
     return part if part in ROOMS | LOOSE | DATA | {"__main__"} else FACE
 
 
 @cache
 def module(name: str) -> str:
-    """Return the module of the name of a module, or of what is in one."""
     path = ROOT.parent / name.replace(".", "/")
     return name if path.is_dir() or path.with_suffix(".py").is_file() else name.rpartition(".")[0]
 
 
 def imports(path: Path, importing: str) -> set[str]:
-    """Return the full names that a module imports from specbench."""
     names = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -93,12 +90,7 @@ def test_twelve_rooms_import_each_other_in_one_direction():
 
 
 def reached_from(*packages: str, without: tuple[str, ...] = ()) -> set[str]:
-    """Return the modules that packages need with all in their folders, directly or through others.
-
-    Args:
-        *packages: Names below ``specbench``.
-        without: Names of packages in them that are left out.
-    """
+    """Return the modules that packages need, but ``without`` those of some packages in them."""
     folders = [ROOT / name.replace(".", "/") for name in packages]
     paths = (path for folder in folders for path in folder.rglob("*.py"))
     left_out = tuple(f"{FACE}.{name}" for name in without)

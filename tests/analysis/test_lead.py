@@ -80,7 +80,7 @@ def test_beyond_every_point_of_the_front_a_method_is_not_below_it():
     assert beyond.value == pytest.approx(within.value, abs=0.1)
 
 
-def test_p_belongs_to_the_interval():
+def test_p_belongs_to_the_interval_and_points_of_one_gain_make_no_lead_explode():
     """An end of the interval touches 0 where p is 5 %."""
     rng = np.random.default_rng(1)
     quality, gains = Setting("line", 40, 5).draw(rng)
@@ -88,10 +88,7 @@ def test_p_belongs_to_the_interval():
     for shift in (figure.low, figure.high):
         moved = quality - [shift, *[0] * 5]
         assert judged(moved, gains, 1)[0].p == pytest.approx(0.05, abs=0.005)
-
-
-def test_points_of_one_gain_do_not_make_a_lead_explode():
-    """Five weights of one true acceptance: the slope between two of them means nothing."""
+    # Five weights of one true acceptance: the slope between two of them means nothing.
     rng = np.random.default_rng(2)
     for _ in range(300):
         quality = (rng.random((12, 6)) < 0.6).astype(float)

@@ -37,7 +37,6 @@ def drop_of_one_method(run: Path) -> None:
 
 
 def drop_of_all_methods(run: Path) -> None:
-    """Drop a prompt everywhere, with a plan that fits."""
     left = drop(run, lambda row: row["sample_id"] == "test-0")
     lines(run / "examples.jsonl", lambda rows: [row for row in rows if row["id"] != "test-0"])
 
@@ -253,9 +252,8 @@ def test_the_digest_of_the_data_is_compared():
     examples = {example.id: example for example in task.examples("test", 2, 1)}
     facts = copy.deepcopy(task.provenance())
     described = TaskConfig(name="t", examples=2, data=facts, version=task.version)
-    assert (
-        check_examples("python-line", described, Settings(seed=1), examples, task).verdict == "ok"
-    )
+    found = check_examples("python-line", described, Settings(seed=1), examples, task)
+    assert found.verdict == "ok"
     facts["splits"]["python-line-test"] |= {"sha256": "0"}
     finding = check_examples("python-line", described, Settings(seed=1), examples, task)
     assert (finding.verdict, "sha256 is '0'" in finding.sentence) == ("FAILED", True)

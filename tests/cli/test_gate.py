@@ -67,9 +67,7 @@ def test_what_is_not_shown_has_a_reason(made, stored):
     "options",
     ["90 --require-acceptance 80", "2 --require-acceptance 81", "2 --require within -m static"],
 )
-def test_a_gate_ends_with_1_and_one_sentence_below_what_is_printed_anyway(
-    cli, made, stored, options
-):
+def test_a_gate_ends_with_1_and_a_sentence_below_what_is_printed_anyway(cli, made, stored, options):
     line = f"compare {made} --draft-length 3 --json --against sd --margin {options}".split()
     done = cli(*line)
     stored(done.code, done.err)
@@ -132,10 +130,8 @@ def served(tmp_path_factory) -> str:
     asked = [{"prompt": f"Say {i}.", "reference": str(i)} for i in range(40)]
     (folder / "asked.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
     others = {
-        "seven": Fake(solved, report=drafting(7)),
-        "five": Fake(solved, report=drafting(5)),
-        "untold": Fake(solved),
-        "idle": Fake(solved, report=drafting(0, 0)),
+        **{"seven": Fake(solved, report=drafting(7)), "five": Fake(solved, report=drafting(5))},
+        **{"untold": Fake(solved), "idle": Fake(solved, report=drafting(0, 0))},
         "wrong": Fake(lambda prompt: ["so"], report=drafting(7)),
         "silent": Fake(solved, fault=silent),
     }

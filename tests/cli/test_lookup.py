@@ -22,16 +22,13 @@ def test_columns_of_every_table_are_explained(cli, stored):
     assert "samples, rounds" in lines and "runs" in lines
 
 
-def test_bundled_models_are_named_and_not_located(cli, monkeypatch):
+def test_bundled_models_and_heads_are_listed_by_their_names(cli, monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
     shown = cli("list", "pairs").out
     assert "bundled" in shown and "specbench/pairs" not in shown
     assert max(map(len, shown.splitlines())) <= 60  # piped tables follow COLUMNS
     rows = json.loads(cli("list", "pairs", "--json").out)
     assert rows[0]["target"] == rows[0]["draft"] == "bundled"
-
-
-def test_heads_are_listed_by_the_names_that_every_command_takes(cli):
     rows = json.loads(cli("list", "heads", "--json").out)
     assert [row["head"] for row in rows] == [*bundled_heads()]
     printed = cli("list", "heads").out

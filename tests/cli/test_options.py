@@ -20,8 +20,6 @@ from specbench.runs.configuration import Settings
 
 
 class Drawing(Options):
-    """Options for this test."""
-
     size: float = option(2.0, "How large.", gt=0)
     shades: list[int] = option([3, 5], "Numbers.", flags=("--shades", "-s"))
     names: list[str] | None = option(None, "Words.", complete=lambda: ["red", "blue"])

@@ -29,7 +29,6 @@ def inline(value: Any) -> str:
 
 
 def shrunk(name: str, folder: Path) -> Path:
-    """Write a pair file with the pair's architectures in small sizes."""
     pair = tomllib.loads(PAIRS_FILE.read_text())[name]
     for values in pair["architecture"].values():
         values.update({key: size for key, size in SMALL.items() if key in values})
@@ -40,9 +39,7 @@ def shrunk(name: str, folder: Path) -> Path:
     return path
 
 
-def measure(
-    cli: Cli, folder: Path, pair: str, *options: str, methods: str = "all"
-) -> list[dict[str, str]]:
+def measure(cli: Cli, folder: Path, pair: str, *options: str, methods: str = "all"):
     cli(
         *("run", "--pair", pair, "--load-format", "dummy", "--task", "gsm8k", "--data", str(DATA)),
         *("--method", methods, "--head", "untrained", "--shots", "1", "-n", "1"),

@@ -84,11 +84,8 @@ def test_several_heads_are_interleaved_in_one_run(cli, engine, tmp_path):
         assert f"| {label} | 5 | static |" in digest.partition("At equal acceptance")[2]
     cells = json.loads((tmp_path / "r/config.json").read_text())["tasks"][0]["cells"]
     assert next(cell["head"] for cell in cells if cell["method"] == "diversed") == {
-        "name": "f/acceptance-0.7",
-        "path": "f/acceptance-0.7/mini-math",
-        "kind": "linear",
-        "task": "mini-math",
-        "target_acceptance": 0.7,
+        **{"name": "f/acceptance-0.7", "path": "f/acceptance-0.7/mini-math", "kind": "linear"},
+        **{"task": "mini-math", "target_acceptance": 0.7},
     }
 
 

@@ -63,8 +63,6 @@ def test_a_run_killed_at_any_moment_resumes_to_the_same_result(cli, engine):
 
 
 def press(engine: Any, at: int, times: int = 1) -> None:
-    """Simulate Ctrl-C while a text is being decoded."""
-
     def on_call(number: int) -> None:
         for _ in range(times if number == at else 0):
             os.kill(os.getpid(), signal.SIGINT)

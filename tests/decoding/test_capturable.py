@@ -77,9 +77,7 @@ def meta_pair(name: str) -> LoadedPair:
 
 
 @torch.inference_mode()
-def step(
-    pair: LoadedPair, rule: Rule | None, rows: int, sampling: Sampling, drafter: Drafter
-) -> None:
+def step(pair: LoadedPair, rule: Rule | None, rows: int, sampling: Sampling, drafter: Drafter):
     for model in pair.runners:
         model.reserve(rows, CAPACITY)
     with META:  # as a graph reads it: attending to the whole cache
@@ -120,8 +118,6 @@ def test_no_part_of_a_round_waits_or_draws_random_numbers(name, rows):
 
 
 def planted(fault: Callable[[Tensor], Any]) -> Rule:
-    """``sd`` after a fault."""
-
     def rule(at: Positions, x: Tensor) -> Verdict:
         fault(at.p)
         return sd(at, x)

@@ -33,15 +33,12 @@ def proposals(cost: float, **changes: Any) -> list[int]:
     return [record.proposed for record in generation.rounds[:-1]]
 
 
-def test_drafting_stops_when_it_does_not_pay_off():
+def test_drafting_stops_when_it_does_not_pay_off_by_hand():
     assert set(proposals(1e-9, max_new_tokens=60)) == {5}
     assert set(proposals(1e9, max_new_tokens=60)) == {1}
     some = proposals(0.1, max_new_tokens=60)
     assert len(set(some)) > 1 and min(some) >= 1 and max(some) <= 5
-
-
-def test_the_rule_by_hand():
-    """Confidences .9, .8, .5 at a cost of .2: the third draft is the last."""
+    # Confidences .9, .8, .5 at a cost of .2: the third draft is the last.
     control = adaptive(0.2)
     state = control.begin(torch.tensor([True]))
     active = []
@@ -64,15 +61,12 @@ def test_every_round_length_is_warmed_up():
     assert warmup_lengths(None, 3, static=True) == []
 
 
-def test_a_text_does_not_depend_on_its_neighbours():
+def test_a_text_does_not_depend_on_its_neighbours_and_has_the_targets_law():
     pair, control = tiny_pair("llama"), adaptive(0.15)
     together = side_by_side(pair, sd, 3, control=control)
     alone = [run(pair, list(r.prompt), sd, sample_key=r.key, control=control) for r in REQUESTS]
     assert [said(g) for g in together] == [said(g) for g in alone]
     assert len({r.proposed for g in together for r in g.rounds}) > 2
-
-
-def test_the_law_is_the_targets():
     samples, models = sample(lookup_pair(), sd, control=adaptive(0.3)), enumeration()
     assert p_value(samples, models.law(laws.sd, 2, LENGTH)) > LOWEST_P
     assert p_value(samples, models.law(partial(laws.static, weight=0.5), 2, LENGTH)) < CERTAIN

@@ -30,7 +30,6 @@ def poison(x: Tensor) -> Tensor:
 
 
 def states(pair: LoadedPair, count: int) -> list[State]:
-    """Random texts that end at random positions."""
     generator = torch.Generator().manual_seed(0)
     random_states = []
     for _ in range(count):
@@ -44,10 +43,7 @@ def states(pair: LoadedPair, count: int) -> list[State]:
 
 @torch.inference_mode()
 def largest_difference(pair: LoadedPair, count: int, record: Record | None = None) -> float:
-    """The largest difference of a probability between replays and eager passes.
-
-    Over 1 % of other drafts count as a difference of 1.
-    """
+    """Between replays and eager passes; 1 where over 1 % of the drafts are others."""
     pair.reserve(LENGTH + N + 1, ROWS)
     prompt = torch.tensor(random_prompt(LENGTH, pair.target.vocabulary)).to(pair.target.device)
     for row in range(ROWS):

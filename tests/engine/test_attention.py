@@ -24,7 +24,6 @@ ROUNDING = {torch.float32: 1e-6, torch.bfloat16: 1e-2}
 
 
 def states(rows: int, k: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values with the memory layout of a layer."""
     draw = torch.Generator().manual_seed(k)
     heads = KEY_HEADS * GROUPS
     shapes = [(rows, k, heads, WIDTH), *[(rows, SEEN, KEY_HEADS, WIDTH)] * 2]

@@ -1,8 +1,4 @@
-"""Capturing calls in CUDA graphs, with a stand-in for the device, and sharing memory.
-
-The stand-in for PyTorch's streams and graphs only records their order, and it fails where they do:
-an aborted capture cannot be ended.
-"""
+"""Capturing calls in CUDA graphs, with a stand-in for the device that records their order."""
 
 import gc
 import weakref

@@ -121,8 +121,6 @@ def of_another_family(folder: Path) -> None:
 
 
 def with_file(name: str, content: object, **copies: str) -> Callable[[Path], object]:
-    """Write a JSON file beside the others, after copies of them."""
-
     def add(folder: Path) -> None:
         for copy, file in copies.items():
             shutil.copy(folder / file, folder / f"{copy}.safetensors")
@@ -210,9 +208,7 @@ INNER = "model.layers.0.self_attn."
         (["model.mm_projector.0.bias"], None),
     ],
 )
-def test_weights_without_a_place_are_refused_unless_they_are_of_other_parts(
-    names, told, spec, caplog
-):
+def test_weights_without_a_place_are_refused_unless_of_other_parts(names, told, spec, caplog):
     file = Path(spec.target) / WEIGHTS
     tensors = load(file.read_bytes()) | {name: torch.zeros(4) for name in names}
     file.write_bytes(save(tensors, metadata={"format": "pt"}))

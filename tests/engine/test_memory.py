@@ -266,9 +266,7 @@ def test_the_least_memory_of_a_group_and_its_outer_ones_is_free(membership, file
         (8, None, 1.0, None, 256, 1, False),
     ],
 )
-def test_threads_have_a_core_each(
-    affinity, quota, busy, threads, width, used, noted, monkeypatch, caplog
-):
+def test_cores_of_threads(affinity, quota, busy, threads, width, used, noted, monkeypatch, caplog):
     chosen = [8]
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 8)

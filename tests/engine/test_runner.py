@@ -183,7 +183,7 @@ LENGTH_DEPENDENT = {
 
 
 @pytest.mark.parametrize("kind", LENGTH_DEPENDENT)
-def test_a_text_up_to_the_first_tables_length_is_decoded_as_by_transformers(kind):
+def test_a_text_within_the_first_table_is_that_of_transformers_or_found(kind, monkeypatch):
     target = build(LENGTH_DEPENDENT[kind])
     pair = pair_of(target, blurred(target, noise=0.01))
     prompt = TOKENS[:20]
@@ -195,10 +195,6 @@ def test_a_text_up_to_the_first_tables_length_is_decoded_as_by_transformers(kind
             assert decoded.token_ids == expected
     with pytest.raises(RunError, match="20 tokens and 13 new ones exceed the context of 32"):
         run(pair, prompt, sd, max_new_tokens=ORIGINAL - 19)
-
-
-@pytest.mark.parametrize("kind", LENGTH_DEPENDENT)
-def test_the_check_finds_a_table_that_depends_on_the_length(kind, monkeypatch):
     monkeypatch.setattr(module, "context_length", lambda config: 8 * ORIGINAL)
     with pytest.raises(UsageError, match="angles depend on the length of the text"):
         runner(LENGTH_DEPENDENT[kind])

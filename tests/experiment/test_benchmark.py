@@ -33,9 +33,7 @@ from ..engine.tiny import tiny_pair
 CPU = Loading(device="cpu")
 
 
-def cells_of(
-    *methods: str, pair: PairSpec | None = None, loading: Loading = CPU, **changes: Any
-) -> tuple[list[Cell], list[str]]:
+def cells_of(*methods: str, pair: PairSpec | None = None, loading: Loading = CPU, **changes: Any):
     settings = BenchSettings(**({"engine": [EAGER]} | changes))
     return bench_cells(pair or get_pair("mini"), method_variants(methods, {}), loading, settings)
 
@@ -152,7 +150,6 @@ def records_of(plan: Plan, pair: LoadedPair) -> list[SampleRecord]:
 
 @pytest.fixture
 def calls(monkeypatch) -> list[tuple[int, loop.DecodeOptions]]:
-    """The number of texts and the options of each call of the loop."""
     calls = []
 
     def watched(pair, rule, requests, options):

@@ -38,7 +38,6 @@ THOUGHTS = [
 def scored(
     metrics: Sequence[str], text: str, example: Example, *, may_execute: bool, **fields: Any
 ) -> dict[str, Any]:
-    """Return the fields that come from scoring a text of 9 tokens."""
     fields = {"text": text, "output_tokens": 9, "stopped_by": "eos"} | fields
     record = sample_record(**fields)
     return score_text(metrics, record, example.scored(record), may_execute=may_execute)
@@ -46,7 +45,6 @@ def scored(
 
 @pytest.fixture
 def failing(monkeypatch) -> dict[str, Exception]:
-    """Metrics that raise instead of scoring."""
     errors: dict[str, Exception] = {}
 
     def score(metric: metrics.Metric, text: str, example: Example) -> float:
@@ -84,10 +82,8 @@ def test_code_is_executed_only_with_permission_and_a_failed_metric_leaves_the_ot
     failing.update(accuracy=UsageError("no number"), rouge1=ValueError("odd"))
     fields = scored(("accuracy", "rouge1", "rouge2"), "so #### 7", EXAMPLE, may_execute=False)
     assert fields == {
-        "quality": None,
-        "scores": {"accuracy": None, "rouge1": None, "rouge2": 1.0},
-        "status": "unscored",
-        "error": "no number; ValueError: odd",
+        **{"quality": None, "scores": {"accuracy": None, "rouge1": None, "rouge2": 1.0}},
+        **{"status": "unscored", "error": "no number; ValueError: odd"},
     }
 
 
@@ -124,8 +120,6 @@ def test_a_cut_answer_must_state_its_number_and_thoughts_state_none(text, stoppe
 
 
 class Letters:
-    """A tokenizer with one token per letter."""
-
     def decode(self, tokens: Sequence[int]) -> str:
         return "".join(map(chr, tokens))
 
@@ -147,7 +141,7 @@ def test_tokens_of_thoughts_are_counted_apart():
         assert fields["quality"] == (1.0 if answer else 0.0)
 
 
-def test_marks_that_are_open_or_new_are_noted(stored):
+def test_marks_that_are_open_or_new_are_noted_and_special_tokens_stay(stored):
     notes = []
     opened = ("<think>3, so", "analysisWe", "<ponder>3</ponder>7", "[REASONING] 3 [/REASONING] 7")
     for text in (*opened, "<think>3</think>7", "<b>thought</b>", "[1] I think"):
@@ -155,9 +149,6 @@ def test_marks_that_are_open_or_new_are_noted(stored):
         noted = doubtful_thoughts([*records, sample_record(method="static", text="7")])
         notes.append(f"{text}: {'; '.join(noted)}")
     stored(*notes)
-
-
-def test_marks_that_are_special_tokens_stay_in_a_text():
     letters = deepcopy(tokenizer())
     pair = LoadedPair("t", None, None, letters, frozenset())  # type: ignore[arg-type]
     plain = letters("ab")["input_ids"]

@@ -40,7 +40,6 @@ def record(sample: str = "t-0", **changes: Any) -> SampleRecord:
 
 
 def names(folder: Path) -> list[str]:
-    """Return the files of a run except its lock."""
     return sorted(path.name for path in folder.iterdir() if path.name != LOCK)
 
 

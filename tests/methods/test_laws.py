@@ -87,7 +87,7 @@ def test_emitted_law_is_the_closed_form(method, parameters):
         torch.testing.assert_close(verdict.residual.sum(-1), torch.ones_like(verdict.accept))
 
 
-def test_rules_and_laws_choose_the_same_of_equally_likely_tokens():
+def test_rules_have_laws_and_choose_the_same_of_equally_likely_tokens():
     for method, parameters in (
         ("static", {"weight": 0.3}),
         ("static", {"weight": 0.5}),
@@ -99,9 +99,6 @@ def test_rules_and_laws_choose_the_same_of_equally_likely_tokens():
             law, enumerated = law_of(method, at, **parameters), split(at.q, verdict)
             for part, expected in zip(enumerated, law, strict=True):
                 torch.testing.assert_close(part, expected)
-
-
-def test_every_method_that_drafts_has_a_law():
     drafting = {m.name for m in METHODS.values() if m.rule}
     assert drafting - JOINT == {m.name for m in METHODS.values() if m.law}
     assert set(ROWS) == {name for name in drafting - JOINT if not METHODS[name].control}

@@ -119,7 +119,6 @@ def test_rejection_plus_bias_equals_the_distance_on_the_front_and_exceeds_it_els
 
 
 def divergence(p: torch.Tensor, pi: torch.Tensor) -> torch.Tensor:
-    """KL(p || pi) [K]."""
     return torch.xlogy(p, p / pi).where(p > 0, 0).sum(-1)
 
 

@@ -100,9 +100,7 @@ def test_times_of_bench_become_costs(tmp_path):
         read_costs(tmp_path / "nowhere" / "repeats.csv")
 
 
-def llama_bench(
-    name: str, size: int, per_row: float, rows: tuple[int, ...]
-) -> list[dict[str, Any]]:
+def llama_bench(name: str, size: int, per_row: float, rows: tuple[int, ...]):
     """Return tests of passes that take 10 ms and so much more for each row, in two repeats."""
 
     def test(prompt: int, generated: int, seconds: float) -> dict[str, Any]:

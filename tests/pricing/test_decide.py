@@ -155,7 +155,6 @@ KIND = Kind("vLLM", "dense", 16, 16, "NVIDIA", "draft_model")
 
 
 def computed(rate: float, batches: tuple[int, ...] = (1, 8), **kind: str) -> Decision:
-    """Return a decision by costs of a kind of machine."""
     table = dataclasses.replace(costs(), bound=bound(KIND._replace(**kind)))
     return decide([rounds_of_rates([rate] * 4, MODEL)], table, batches)
 
@@ -212,9 +211,8 @@ def test_the_break_even_is_the_seconds_of_a_round_in_passes():
     assumed = decide([rounds_of_rates(None, MODEL, 4)], table, (1, 8))
     one, eight = (assumed.fastest(batch) for batch in (1, 8))
     assert one.length == 3 and one.break_even.value == pytest.approx(1.3)
-    assert (
-        one.pays_from == "model pays from 1.30 tokens per round (N = 3, 23 % accepted) at batch 1"
-    )
+    pays_from = "model pays from 1.30 tokens per round (N = 3, 23 % accepted) at batch 1"
+    assert one.pays_from == pays_from
     assert one.verdict == "measure" and not assumed.is_told
     assert "cannot pay at batch 8" in eight.pays_from
     assert re.search(r"^8 .*never", to_text(break_even_table(assumed), width=80), re.MULTILINE)
@@ -260,9 +258,8 @@ def test_flags_stand_in_one_block_for_each_engine_with_the_ranges_that_differ():
         "batch 1 to 4",
         "batch 5 to 8",
     ]
-    assert "SGLang has no drafter like suffix" in [
-        *engine_flags(SuffixDrafter(), [(1, 4, 5)], None)
-    ]
+    flags = [*engine_flags(SuffixDrafter(), [(1, 4, 5)], None)]
+    assert "SGLang has no drafter like suffix" in flags
 
 
 def test_the_schedule_for_vllm_begins_at_batch_1_and_flags_of_engines_count_as_they_do():

@@ -34,10 +34,7 @@ def q(last: int, depth: int = 0) -> np.ndarray:
     return toy().draft.law(last, 1.0)  # type: ignore[attr-defined, no-any-return]
 
 
-def decoded(
-    most: int = MOST, draft: Law = q, target: Callable[[int], np.ndarray] = p
-) -> tuple[Scores, list]:
-    """Return texts of ``sd`` with their scores and records; ``target`` judges the drafts."""
+def decoded(most: int = MOST, draft: Law = q, target: Callable[[int], np.ndarray] = p):
     random = np.random.default_rng(5)
     scored, records = {}, []
     for number in range(TEXTS):

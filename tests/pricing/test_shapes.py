@@ -21,36 +21,11 @@ from specbench.pricing.machines import (
     machines,
 )
 
+from ..told import DATA
+
 # The names of each known model or machine, of which the last key has none.
-MODELS = """
-qwen3-32b: Qwen/Qwen3-32B, qwen3-32b-int4
-qwen3-30b-a3b: Qwen3-Coder-30B-A3B-Instruct-FP8
-qwen3.8-27b: unsloth/Qwen3.8-27B-GGUF:Qwen3.8-27B-UD-Q4_K_XL.gguf
-llama-3.1-8b: RedHatAI/Meta-Llama-3.1-8B-Instruct-AWQ-INT4, DeepSeek-R1-Distill-Llama-8B
-llama-3-8b: Meta-Llama-3-8B-Instruct
-llama-3.3-70b: llama3.3:70b
-deepseek-r1: deepseek-ai/DeepSeek-R1-0528
-gpt-oss-120b: openai/gpt-oss-120b
-: Qwen3-33B, GPT-2"""
-MACHINES = """
-a100: NVIDIA A100-SXM4-80GB
-a100-40gb: A100-SXM4-40GB
-h100: 8xH100
-h100-94gb: H100 94 GB
-h100-nvl: H100 NVL 94 GB
-h200: 4 × H200 141GB
-b200: GB200
-gh200: NVIDIA GH200 480GB
-mi300x: MI300X
-rtx3090: 2x RTX 3090
-rtx3090ti: RTX 3090 Ti
-rtx5090-laptop: GeForce RTX 5090 Laptop GPU
-rtx-pro-6000: NVIDIA RTX PRO 6000 Blackwell Workstation
-rx7900xtx: Radeon RX 7900 XTX
-m3-ultra: Apple M3 Ultra (512 GB)
-m4-max: MacBook Pro M4 Max 128GB
-strix-halo: Ryzen AI Max+ 395
-: H1000, TPU v5e"""
+MODELS = (DATA / "pricing/models.txt").read_text(encoding="utf-8")
+MACHINES = (DATA / "pricing/machines.txt").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

@@ -65,14 +65,11 @@ METHODS: tuple[dict[str, Any], ...] = (
 )
 
 
-def test_methods_name_their_parameters_and_heads_as_shortly_as_is_unambiguous(stored):
+def test_methods_and_heads_have_the_shortest_names_and_a_metric_is_shown_as_a_score(stored):
     named = (f"{heads}: {', '.join(method_labels(cells(*heads.split())))}" for heads in HEADS)
     stored(*named, *(method_label(BLANK | cell) for cell in METHODS))
     both = cells("bundled") + cells("results", task="news")  # one row over all tasks
     assert method_labels(both) == ["diversed", "diversed"]
-
-
-def test_a_metric_with_the_name_of_a_figure_is_shown_as_a_score():
     assert shown("length_ratio").heading == "tokens, ratio"
     assert shown_score("length_ratio").heading == "length_ratio"
     assert shown_score("accuracy") == shown("accuracy")

@@ -152,12 +152,9 @@ def test_an_invalid_example_is_located(tmp_path):
         records.read_examples(tmp_path)
     good: dict[str, Any] = {"task": "t", "id": "1", "prompt": "p"}
     wrong: list[tuple[Any, str]] = [
-        ([1], "must be a table"),
-        ({"id": "1", "prompt": "p"}, "`task`"),
-        (good | {"answer": "x"}, "`answer`"),
-        (good | {"id": 1}, "`id`"),
-        (good | {"tests": "assert x"}, "`tests`"),
-        (good | {"tests": [1]}, "`tests.0.`"),
+        *(([1], "must be a table"), ({"id": "1", "prompt": "p"}, "`task`")),
+        *((good | {"answer": "x"}, "`answer`"), (good | {"id": 1}, "`id`")),
+        *((good | {"tests": "assert x"}, "`tests`"), (good | {"tests": [1]}, "`tests.0.`")),
     ]
     lines = [(json.dumps(line), problem) for line, problem in wrong]
     for line, problem in [*lines, ("[" * 100_000, "Invalid JSON")]:
@@ -177,9 +174,7 @@ def test_an_invalid_example_is_located(tmp_path):
         *(("auto", used, "auto") for used in ("int3", {"a": 1}, None)),
     ],
 )
-def test_models_of_a_run_are_loaded_again_in_the_dtype_that_auto_meant(
-    tmp_path, recorded, used, dtype
-):
+def test_models_are_loaded_again_in_the_dtype_that_auto_meant(tmp_path, recorded, used, dtype):
     config = {"loading": {"dtype": recorded}}
     (tmp_path / "environment.json").write_text(json.dumps({"models": {"dtype": used}}))
     assert Run(tmp_path, RunConfig(**config)).loading.dtype == dtype
@@ -214,9 +209,8 @@ def test_a_run_of_a_later_version_is_refused_by_its_name(tmp_path, version, refu
 def test_every_field_of_a_record_is_explained_and_survives_its_line():
     fields = SampleRecord.model_fields.items()
     assert not [name for name, field in fields if not field.description]
-    record = SampleRecord(
-        **RECORD, scores={"mine": 0.5}, per_round=RecordedRounds(emitted=[2], laws=1)
-    )
+    rounds = RecordedRounds(emitted=[2], laws=1)
+    record = SampleRecord(**RECORD, scores={"mine": 0.5}, per_round=rounds)
     odd = SampleRecord(**RECORD, line=1, filled="x")  # of somebody's own
     scored = SampleRecord.parse(odd.without("error").filled(quality=1.0).line())
     assert scored.present()["line"] == 1

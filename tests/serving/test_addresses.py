@@ -154,15 +154,12 @@ def test_the_words_of_a_server_are_found_in_every_form(value, words):
     assert failure is not None and failure.words == f"fails in its answer: {words}"
 
 
-def test_other_content_is_quoted_and_a_long_text_is_cut():
+def test_other_content_is_quoted_and_cut_and_what_is_no_failure_is_none():
     assert error_words(b"<html>gone\x1b") == "<html>gone\ufffd"
     assert error_words(b'{"e": 1}') == '{"e": 1}'
     assert error_words(json.dumps({"error": 300 * "a"}).encode()) == 200 * "a" + "..."
     deep = b'{"error": ' * 500 + b'"x"' + b"}" * 500
     assert error_words(deep).startswith('{"error": {"error"')
-
-
-def test_what_is_no_failure():
     for value in (
         {"choices": [{"delta": {"content": "a"}}], "error": None},
         {"choices": [], "usage": {"completion_tokens": 3}},

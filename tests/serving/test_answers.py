@@ -257,7 +257,6 @@ def test_chunks_that_a_proxy_holds_back_have_no_times(first, between, chunks, he
 
 
 def row(accepted: int, proposed: int = 2, **changes: Any) -> list[Any]:
-    """Return a round of two drafts, 7 and 8, as ``verify`` reports it."""
     values = {
         **{"counts": [3 + accepted, accepted, proposed], "new": [7, 8, 9], "checks": [0, 1, 0, 0]},
         **{"drafted": [7, 8], "agreed": [1, 0], "accept": [1, 0.5], "expected": [0.9, 0.4]},
@@ -266,16 +265,13 @@ def row(accepted: int, proposed: int = 2, **changes: Any) -> list[Any]:
     return [number for part in (values | changes).values() for number in part]
 
 
-def test_rounds_stop_where_the_text_ends():
+def test_rounds_stop_where_the_text_ends_and_what_is_none_is_refused():
     whole, rejected = RoundRecord(2, 2, 3, None, (True, False), (0.9, 0.4)), row(1)
     corrected = RoundRecord(2, 1, 2, 8, (True,), (0.9, 0.4))
     assert delivered.read_rounds([row(2), rejected], 6) == (whole, corrected)
     cut = RoundRecord(1, 1, 1, None, (True,), (0.9,))
     assert delivered.read_rounds([row(2), rejected, row(2)], 5) == (whole, cut)
     assert delivered.read_rounds([row(2)], 1) == ()
-
-
-def test_what_is_no_round_is_refused():
     for rounds in (
         *(None, {"rounds": []}, [[]], [row(1)[:-1]], [[True, *row(1)[1:]]], [["1", *row(1)[1:]]]),
         *([row(1, drafted=[7, 2**40])], [row(1, drafted=[7, -1])], [row(1, drafted=[7, 500])]),

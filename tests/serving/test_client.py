@@ -74,7 +74,6 @@ STATUS = b"HTTP/1.1 200 OK\r\n"
 
 
 def refused(reply: Reply, client: Client | None = None) -> str:
-    """Return the error of one request, which is one located line."""
     with answering(reply) as url, pytest.raises(UsageError) as error:
         (client or Client()).post(url, [{"prompt": "p"}])
     message = str(error.value)
@@ -93,12 +92,7 @@ def test_what_is_wrong_is_told_with_its_place(stored):
         saying(b"{}", "200 OK", "Content-Encoding: gzip"),
     ]
     assert "recursion" in refused(saying(b"[" * 100_000))
-    urls = (
-        "file:///etc/passwd",
-        "http://127.0.0.1:99999/v1",
-        "http://[::1",
-        "http://a:secret@b/v1",
-    )
+    urls = "file:///etc/passwd", "http://127.0.0.1:99999/v1", "http://[::1", "http://a:secret@b/v1"
     addresses = refusals(*(partial(Client().reach, url) for url in urls))
     assert "secret" not in addresses
     stored(*(refused(reply, client) for reply in replies), addresses)
@@ -120,7 +114,7 @@ def silent(connection: socket.socket, _: bytes) -> None:
     connection.recv(1)
 
 
-def test_the_deadline_holds_for_the_whole_request():
+def test_the_deadline_holds_for_the_whole_request_whose_size_is_bounded():
     for reply in (
         endless(STATUS + b"Content-Length: 1000\r\n\r\n", b" ", 0.01),
         endless(STATUS + b"X-", b"a", 0.01),
@@ -128,9 +122,6 @@ def test_the_deadline_holds_for_the_whole_request():
         silent,
     ):
         assert "did not answer within 0.1 seconds: raise --timeout" in refused(reply, Client(0.1))
-
-
-def test_the_size_of_an_answer_is_bounded():
     chunked = STATUS + b"Transfer-Encoding: chunked\r\n\r\n"
     chunk = b"10000\r\n" + b"[" * 0x10000 + b"\r\n"
     assert f"of over {MAX_BODY >> 20} MiB" in refused(endless(chunked, chunk))

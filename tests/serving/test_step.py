@@ -20,9 +20,7 @@ RAW = torch.tensor([[1.0, 0.5, 0.0, -0.5, -1.0, -2.0], [0.0, 1.0, 0.3, -1.0, 0.2
 DRAFT = torch.tensor([[0.0, 1.0, 0.5, -0.5, 0.0, -1.0], [0.5, 0.2, 0.0, 0.1, -0.4, 1.0]])
 
 
-def decode(
-    rule: str, temperature: float, counts: list[int], *, certain: bool = False, **how: Any
-) -> torch.Tensor:
+def decode(rule: str, temperature: float, counts: list[int], *, certain: bool = False, **how: Any):
     """Return the new tokens ``[B, 3]`` of requests with up to two drafts each; 5 is the bonus."""
     torch.manual_seed(1)
     places = torch.tensor([i for count in counts for i in range(count)], dtype=torch.long)
@@ -52,14 +50,11 @@ def test_the_first_token_has_the_law_of_its_rule(temperature):
         assert fit(tokens, other) < 1e-9, rule  # the test can fail
 
 
-def test_the_second_token_has_the_law_of_its_rule_and_drafts_may_be_certain():
+def test_the_second_token_has_its_law_and_requests_as_many_drafts_as_they_have():
     tokens = decode("sd", 1.0, [2] * REQUESTS)
     assert fit(tokens[tokens[:, 1] != END][:, 1:], RAW[1].softmax(-1)) > 1e-4
     tokens = decode("sd", 1.0, [2] * REQUESTS, certain=True)
     assert fit(tokens, RAW[0].softmax(-1)) > 1e-4
-
-
-def test_requests_have_as_many_drafts_as_they_have():
     tokens = decode("sd", 1.0, [0, 1, 2] * 2000)
     none, one, two = tokens[::3], tokens[1::3], tokens[2::3]
     assert (none == torch.tensor([5, END, END])).all()

@@ -21,8 +21,6 @@ def written(folder: Path, text: str) -> Path:
 
 @pytest.fixture
 def toy(monkeypatch, tmp_path) -> task_module.Task:
-    """Load a task with a generator that numbers its prompts."""
-
     def numbered(split: str, index: int) -> Example:
         return Example(f"{split}-{index}", f"{{{index}}}")
 
@@ -30,7 +28,7 @@ def toy(monkeypatch, tmp_path) -> task_module.Task:
     return task_module.load_task(written(tmp_path, TOY.replace("mini-math", "toy")))
 
 
-def test_bundled_tasks_and_templates_that_keep_other_braces_and_shots_need(toy):
+def test_bundled_tasks_templates_and_disjoint_examples(toy):
     generated = ["mini-code", "mini-headline", "mini-math", "mini-news"]
     assert task_module.default_task_names() == generated
     assert set(generated) < set(task_module.task_names())
@@ -40,9 +38,6 @@ def test_bundled_tasks_and_templates_that_keep_other_braces_and_shots_need(toy):
     with pytest.raises(UsageError, match=r"^mini-math has no template for few-shot examples"):
         task_module.load_task("mini-math", DataOptions(shots=2))
     assert task_module.load_task("mini-math", DataOptions(shots=0)).generator
-
-
-def test_seeds_and_held_out_examples_are_disjoint(toy):
     ids = [[e.id for e in toy.examples("train", 5, seed)] for seed in (0, 1)]
     assert ids[0] == [f"train-{i}" for i in range(5)] and not set(ids[0]) & set(ids[1])
     # The range that has always been used to score bundled heads; training seeds cannot reach it.

@@ -59,7 +59,6 @@ def unbroken(train, tmp_path_factory) -> Path:
 
 
 def contents(folder: Path) -> dict[str, Any]:
-    """All files that a training leaves, without their times."""
     description = json.loads((folder / DESCRIPTION).read_text())
     rows = list(csv.DictReader((folder / LOG).read_text().splitlines()))
     timed = ("rollout_seconds", "update_seconds")

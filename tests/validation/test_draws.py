@@ -18,7 +18,6 @@ NOTHING = {"draws": 0, "p_value": 1.0, "control": 1.0, "share": None, "alpha": A
 
 
 def laws(seed: int, size: int = K) -> tuple[Tensor, Tensor, Tensor]:
-    """Return laws, wrong laws and one draw from each law."""
     generator = torch.Generator().manual_seed(seed)
     law, wrong = torch.rand(2, size, V, generator=generator, dtype=torch.float64) ** 3
     law, wrong = (rows / rows.sum(-1, keepdim=True) for rows in (law, wrong))

@@ -35,13 +35,10 @@ def verdicts(pair: LoadedPair, strict: bool = True) -> list[str]:
     return [finding.verdict for finding in check_greedy(pair, CONTEXTS, 3, LIMIT, strict=strict)]
 
 
-def test_correct_decoding_passes_and_a_draft_that_always_agrees_shows_nothing():
+def test_correct_decoding_and_ties_pass_and_a_worse_token_or_an_early_end_does_not():
     assert verdicts(tiny.tiny_pair("llama")) == [OK, OK]
     assert verdicts(tiny.tiny_pair("llama"), strict=False) == [REPORT, REPORT]
     assert verdicts(own_draft(tiny.tiny_pair("llama"))) == [OK, WEAK]
-
-
-def test_a_tie_is_no_divergence_and_a_worse_token_is():
     pair, best, other = twins([*CONTEXTS[0].prompt, 7])
     tie = divergence(pair, CONTEXTS[0], [7, best, 3], [7, other, 5])
     assert (tie["position"], tie["tie"]) == (1, True) and tie["margin"] < greedy.TIE
@@ -49,9 +46,6 @@ def test_a_tie_is_no_divergence_and_a_worse_token_is():
     text = decode_one(right, CONTEXTS[0], 4).token_ids
     worse = divergence(right, CONTEXTS[0], text, [*text[:2], (text[2] + 1) % tiny.VOCABULARY, 0])
     assert (worse["position"], worse["tie"]) == (2, False) and worse["behind"] > greedy.TIE
-
-
-def test_a_text_that_ends_early_diverges_at_its_end():
     pair = replace(tiny.tiny_pair("llama"), eos_ids=frozenset({3}))
     text = decode_one(tiny.tiny_pair("llama"), CONTEXTS[0], 4).token_ids
     difference = divergence(pair, CONTEXTS[0], text, [*text[:2], END])
@@ -75,18 +69,14 @@ def test_a_fault_fails_with_its_position(monkeypatch):
     assert "the first at token 6 of task/5" in equal.sentence
 
 
-def test_every_drafter_is_compared():
+def test_every_drafter_is_compared_and_lag_measured_from_the_first_choice():
     drafters = [MODEL, parse_drafter("prompt-lookup")]
-    findings = check_greedy(
-        tiny.tiny_pair("llama"), CONTEXTS, 3, LIMIT, strict=True, drafters=drafters
-    )
+    pair = tiny.tiny_pair("llama")
+    findings = check_greedy(pair, CONTEXTS, 3, LIMIT, strict=True, drafters=drafters)
     subjects = ["T=0, float32", "T=0, float32", "T=0, float32, prompt-lookup"]
     assert [finding.subject for finding in findings] == subjects
     rejected = [finding.facts["rejected"] for finding in findings[1:]]
     assert rejected[0] != rejected[1]
-
-
-def test_lag_is_measured_from_the_first_choice():
     pair = tiny.tiny_pair("llama")
     text = decode_one(pair, CONTEXTS[1], 5).token_ids
     worse = [*text[:4], (text[4] + 1) % tiny.VOCABULARY]

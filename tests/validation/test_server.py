@@ -19,7 +19,6 @@ def answering(reply: Callable[[Handler], None]) -> type[BaseHTTPRequestHandler]:
 
 
 def asked(url: str, **options: object) -> str:
-    """Return the error of a server."""
     with pytest.raises(UsageError) as error:
         client = Client(**options, advice=ADVICE)  # type: ignore[arg-type]
         Server(url, client).complete([8, 0], 1.0, 2, 5, seed=0)
@@ -53,15 +52,12 @@ WRONG: list[tuple[int, Any]] = [
 ]
 
 
-def test_wrong_answers_are_named(stored):
+def test_wrong_answers_are_named_and_a_wrong_model_is_refused(stored):
     errors = []
     for code, answer in WRONG:
         with serving(handler=answering(lambda h: h.reply(code, answer))) as url:  # noqa: B023
             errors.append(f"{code} {answer}: {asked(url).replace(url, 'URL')}\n")
     stored(*errors)
-
-
-def test_a_wrong_model_is_refused_and_the_right_one_is_not():
     with serving() as url:
         with pytest.raises(UsageError, match=r"404 .*no model other.*name one of"):
             Server(url, model="other").complete([8, 0], 1.0, 1, 5, seed=0)

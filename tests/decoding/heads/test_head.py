@@ -34,7 +34,6 @@ def positions(count: int = 5, vocabulary: int = 7, seed: int = 0) -> Positions:
 
 
 def random_head(kind: str = "linear", sizes: tuple[int, int] = (32, 16)) -> Head:
-    """A head with random weights in every layer."""
     head, generator = Head(kind, sizes), torch.Generator().manual_seed(0)
     for weights in head.parameters():
         weights.data = torch.randn(weights.shape, generator=generator)
@@ -102,7 +101,6 @@ def test_a_weight_depends_only_on_its_own_position(kind):
 
 @cache
 def pair() -> LoadedPair:
-    """A target of width 32 and a draft of width 16."""
     return pair_of(build(config("llama")), build(config("llama", hidden_size=16), seed=1))
 
 
@@ -236,7 +234,6 @@ def test_a_head_without_hidden_states_serves_any_pair(tmp_path):
 
 
 def released(path: Path, width: int = 48) -> dict[str, torch.Tensor]:
-    """A file in the format of the authors' release."""
     generator = torch.Generator().manual_seed(0)
     weights = {
         "summary.weight": torch.randn(2, width, generator=generator).bfloat16(),
@@ -269,7 +266,7 @@ def test_a_file_with_code_is_refused_and_not_run(tmp_path, monkeypatch):
     assert not (tmp_path / "exploded").exists()
 
 
-def test_a_method_is_bound_to_its_parameters(mini):
+def test_a_method_is_bound_to_its_parameters_and_a_cooled_one_to_its_sampling(mini):
     bound = bind("static", {"weight": 0.25}, mini)
     assert isinstance(bound.rule, partial) and bound.rule.keywords == {"weight": 0.25}
     assert bound[2:5] == (None, {"weight": 0.25}, None)
@@ -277,9 +274,6 @@ def test_a_method_is_bound_to_its_parameters(mini):
     adaptive = ("sd-adaptive", sd_adaptive, Online(get_policy("adaptive:0.25")), {}, None)
     assert bind("sd-adaptive", {"cost": 0.25}, mini)[:5] == adaptive
     assert bind("autoregressive", {}, mini).rule is None
-
-
-def test_a_cooled_method_changes_how_both_models_are_sampled(mini):
     run, given = Sampling(temperature=0.8, top_k=9, min_p=0.2), {"cooled_weight": 1.0}
     bound = bind("cooled", given | {"both_temperature": 0.5, "both_min_p": 0.1}, mini)
     assert bound.parameters == given

@@ -48,7 +48,6 @@ HANDFUL = Path(__file__).parents[2] / "data"
 
 
 def answers(name: str) -> list[str]:
-    """Return the answers in a file, each above a line of ``===``."""
     text = (HANDFUL / "answers" / f"{name}.txt").read_text(encoding="utf-8")
     return text.split("\n===\n")[:-1]
 
@@ -165,23 +164,12 @@ def test_python_finds_its_libraries_and_the_program_no_environment(monkeypatch, 
     assert passes("import os\nseen = dict(os.environ)", ("assert seen == {}",))
 
 
-def test_programs_that_cannot_be_run_are_refused(monkeypatch):
-    with pytest.raises(RunError):
-        passes("#" * (9 << 20), TESTS)
-    monkeypatch.setattr(launch.os, "name", "nt")
-    with pytest.raises(UsageError):
-        passes(RIGHT, TESTS)
-
-
-def test_continuations_and_answers_are_right():
+def test_answers_are_right_fail_or_are_refused(monkeypatch):
     odd = (BODY.replace("\n", "\r\n"), f"```py\r\n{ANEW}```\r\n", "\ufeff" + ANEW)
     for text in (*answers("right"), *odd):
         ast.parse(program_of(text, CONTINUED))
         assert pass_at_1(text, CONTINUED) == 1.0, text
         assert pass_at_1(text.replace("sum(", "max("), CONTINUED) == 0.0, text
-
-
-def test_texts_without_a_program_fail_and_standalone_programs_need_no_entry_point():
     for text in ("", "    pass", "```python\n```", "I cannot.", "```", "\0", "\udc00"):
         assert pass_at_1(text, CONTINUED) == 0.0
     for text in (WHOLE, f"```python\n{WHOLE}```", f"So:\n```\n{WHOLE}"):
@@ -189,6 +177,11 @@ def test_texts_without_a_program_fail_and_standalone_programs_need_no_entry_poin
     assert pass_at_1(WHOLE, PLAIN) == 1.0
     for text in ("", "x = 1", WHOLE, WHOLE + "rest = (", "no program"):
         assert program_of(text, PLAIN) == text
+    with pytest.raises(RunError):
+        passes("#" * (9 << 20), TESTS)
+    monkeypatch.setattr(launch.os, "name", "nt")
+    with pytest.raises(UsageError):
+        passes(RIGHT, TESTS)
 
 
 def test_the_right_code_block_is_chosen():

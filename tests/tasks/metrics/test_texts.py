@@ -24,7 +24,7 @@ from ...synthetic import sample_record
 EXAMPLE = Example("e", "x = ", reference=" f(1)", code_prefix="def g():\n    x =")
 
 
-def test_edit_similarity_counts_insertions_and_deletions():
+def test_edit_similarity_by_hand_and_a_completion_that_parses():
     for text, expected in (
         ("f(1)\n", 1.0),
         ("", 0.0),
@@ -32,9 +32,6 @@ def test_edit_similarity_counts_insertions_and_deletions():
         ("f(1) + 1", 2 * 4 / 12),
     ):
         assert score("edit-similarity", text, EXAMPLE) == pytest.approx(expected)
-
-
-def test_a_completion_is_the_reference_or_parses():
     for metric, text, expected in (
         *(("exact-match", "f(1) ", 1), ("exact-match", "f( 1)", 0)),  # but for space around it
         *(("parses", " f(1)\n    return x", 1), ("parses", " f(1", 0)),  # with its prefix
@@ -195,7 +192,7 @@ def test_corpus_bleu_is_sacrebleu_s():
         assert bleu == pytest.approx(by_sacrebleu(references, texts), abs=1e-8)
 
 
-def test_smoothing_is_that_of_sacrebleu_for_any_counts():
+def test_smoothing_is_that_of_sacrebleu_for_any_counts_and_many_corpora():
     rng = random.Random(0)
     for _ in range(200):
         total = sorted((rng.randint(0, 9) for _ in range(4)), reverse=True)
@@ -204,9 +201,6 @@ def test_smoothing_is_that_of_sacrebleu_for_any_counts():
         expected = BLEU.compute_bleu(correct[:], total[:], *lengths, smooth_method="exp").score
         bleu = corpus_bleu(np.array([*lengths, *correct, *total], dtype=np.float64))
         assert bleu == pytest.approx(expected / 100, abs=1e-12)
-
-
-def test_many_corpora_equal_single_ones_and_a_sentence_with_itself_scores_1():
     rows = terms(REFERENCES, TEXTS)
     assert list(corpus_bleu(rows)) == [float(corpus_bleu(row)) for row in rows]
     for reference in REFERENCES:
@@ -251,13 +245,10 @@ def test_each_metric_distinguishes_right_from_wrong_and_requires_its_field(metri
         score(metric, "text", Example("e7", "prompt"))
 
 
-def test_an_unknown_metric_suggests_the_nearest_or_all():
+def test_an_unknown_metric_suggests_the_nearest_without_heavy_imports():
     for name, told in (("blue", "`bleu`"), ("quality", "`accuracy`.*`bleu`, .*`pass@1`")):
         with pytest.raises(UsageError, match=f"`{name}`.*{told}"):
             get_metric(name)
-
-
-def test_registry_and_task_files_need_no_heavy_imports():
     heavy = "{'torch', 'transformers', 'pandas', 'numpy', 'nltk', 'rouge_score', 'sacrebleu'}"
     code = (
         "import sys, specbench.tasks.metrics, specbench.tasks.task, specbench.tasks.prompts\n"

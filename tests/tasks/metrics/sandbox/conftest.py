@@ -28,7 +28,6 @@ def programs(name: str) -> dict[str, str]:
 
 
 def with_tests(name: str) -> list[tuple[str, ...]]:
-    """Return programs and their tests."""
     rows = (row.removesuffix("\n").split("\n---\n") for row in text_of(name).split("===\n"))
     return [(program, test) for program, test in rows]
 
@@ -52,8 +51,6 @@ _WITHOUT = {
 
 @pytest.fixture
 def without(monkeypatch) -> Callable[..., None]:
-    """Remove layers by their names, which must exist."""
-
     def take(*layers: str) -> None:
         patches = "; ".join([*(_WITHOUT[layer] for layer in layers), "supervisor.main()"])
         monkeypatch.setattr(launch, "_BOOT", launch._BOOT.replace("supervisor.main()", patches))
@@ -81,7 +78,6 @@ def alone(monkeypatch, tmp_path) -> Iterator[str]:
 
 
 def running(word: str) -> list[str]:
-    """Return the processes with a word in their command line."""
     processes = []
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # ended meanwhile

@@ -242,10 +242,8 @@ def test_band_is_the_interval_of_the_front_at_each_gain(make):
     assert band["gain"].is_monotonic_increasing
     for gain, share in ((0.4, 0.0), (0.6, 0.5), (0.8, 1.0)):
         here = band.loc[(band["gain"] - gain).abs().idxmin()]
-        sd, static = (
-            frame.loc[frame["method"] == method, "quality"].to_numpy()
-            for method in ("sd", "static")
-        )
+        of = frame.set_index("method")["quality"]
+        sd, static = (of[method].to_numpy() for method in ("sd", "static"))
         prompts = frame.loc[frame["method"] == "sd", "sample_id"]
         interval = mean_interval((1 - share) * sd + share * static, prompts)
         assert tuple(here[["quality", "low", "high"]]) == pytest.approx(interval[:3])

@@ -217,10 +217,8 @@ def repeated(make, column="quality", primary="pass@1", passes=PASSES):
 def test_pass_at_k_is_the_share_of_subsets_as_far_as_repeats_go(make, column, primary):
     summary = summarise(repeated(make, column, primary))
     for k in (2, 5):
-        shares = [
-            np.mean([any(subset) for subset in combinations(results, k)])
-            for results in PASSES.values()
-        ]
+        subsets = (combinations(results, k) for results in PASSES.values())
+        shares = [np.mean([any(subset) for subset in each]) for each in subsets]
         pass_at_k = row(summary, f"pass@{k}")
         assert pass_at_k["value"] == pytest.approx(np.mean(shares), abs=1e-12)
         assert (pass_at_k["n"], pass_at_k["unit"]) == (len(PASSES), f"pass@{k}")

@@ -28,9 +28,7 @@ def made(tmp_path) -> Path:
 
 def planned(run: Path, tasks: Values, state: str = "complete") -> None:
     """Say which methods a run was to have on each task, and how it ended."""
-    cells = {
-        task: [{"method": m, "draft_length": 3} for m in names] for task, names in tasks.items()
-    }
+    cells = {t: [{"method": m, "draft_length": 3} for m in names] for t, names in tasks.items()}
     progress = {"state": state, "samples": 200, "failed": 0}
     content: Values = {"samples_planned": 210, "progress": progress}
     content["tasks"] = [{"name": task, "cells": of_task} for task, of_task in cells.items()]

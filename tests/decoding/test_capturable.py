@@ -34,11 +34,8 @@ PAIRS = ("llama", "qwen3", "gemma3")
 # The target alone, both models, and both models with their hidden states.
 BASIC_METHODS = ("autoregressive", "sd", "diversed")
 N, CAPACITY = 2, 256
-SAMPLINGS = (
-    Sampling(),
-    Sampling(temperature=0),
-    Sampling(temperature=0.7, top_k=20, top_p=0.9, min_p=0.02),
-)
+FILTERED = Sampling(temperature=0.7, top_k=20, top_p=0.9, min_p=0.02)
+SAMPLINGS = (Sampling(), Sampling(temperature=0), FILTERED)
 META = torch.device("meta")
 
 

@@ -40,9 +40,7 @@ from .test_rows import rules as every_rule
 
 LOOKUP, SUFFIX, LIKELIEST = LookupDrafter(), SuffixDrafter(), GreedyDrafter()
 PROMPT = [1, 2, 3, 1, 2]  # 3 follows the last two tokens
-REQUESTS = [
-    Request([*range(length), *range(length // 2)], f"sample {length}") for length in (3, 9, 2, 14)
-]
+REQUESTS = [Request([*range(n), *range(n // 2)], f"sample {n}") for n in (3, 9, 2, 14)]
 enumeration = partial(of_prompt, PROMPT)
 
 

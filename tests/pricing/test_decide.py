@@ -118,15 +118,11 @@ def test_the_schedule_drafts_where_speculation_pays_and_nowhere_else(seed):
     table = costs(4).table()
     table["round_seconds"] *= noise.lognormal(0, 0.25, len(table))
     table["draft_seconds"] = 0.0
-    pair_decision = decide(
-        [constant(MODEL, 0.3, 0.2), constant(LOOKUP, 0.2)], costs_of(table, ""), (1, 2, 8)
-    )
+    both = [constant(MODEL, 0.3, 0.2), constant(LOOKUP, 0.2)]
+    pair_decision = decide(both, costs_of(table, ""), (1, 2, 8))
     for drafter in pair_decision.drafters:
-        drafts = {
-            b: n
-            for first, last, n in pair_decision.schedule(drafter)
-            for b in range(first, last + 1)
-        }
+        steps = pair_decision.schedule(drafter)
+        drafts = {b: n for first, last, n in steps for b in range(first, last + 1)}
         for batch in pair_decision.batches:
             best = pair_decision.fastest(batch, drafter)
             assert drafts[batch] == (best.length if best.verdict == "pays" else 0)

@@ -104,9 +104,7 @@ def test_a_lossless_loop_agrees_and_texts_of_another_law_are_seen(honest):
 @pytest.mark.parametrize(
     ("rank", "top", "is_seen"), [(2, 0.5, False), (2, 0.7, True), (3, 0.5, True)]
 )
-def test_greedy_texts_may_have_another_token_only_where_two_are_as_likely(
-    honest, rank, top, is_seen
-):
+def test_greedy_texts_may_differ_only_where_two_tokens_are_as_likely(honest, rank, top, is_seen):
     scores, _ = honest
     ranks = np.ones_like(scores.rank_p)
     ranks[:, ::20] = rank  # every 20th token, five times as many as rounding may change

@@ -147,13 +147,9 @@ def test_a_gguf_file_has_the_bits_of_its_size(tmp_path):
 
 
 def test_a_model_without_a_shape_is_refused_in_one_sentence(tmp_path):
-    for content, complaint in (
-        ("{}", "no 'num_hid"),
-        ("{", "cannot read"),
-        ('{"hidden":1}', "no '"),
-    ):
+    for content, told in (("{}", "no 'num_hid"), ("{", "cannot read"), ('{"hidden":1}', "no '")):
         (tmp_path / "config.json").write_text(content)
-        with pytest.raises(UsageError, match=complaint):
+        with pytest.raises(UsageError, match=told):
             shapes.find_model(str(tmp_path))
     for name in ("nobody", "llama-9-9b", "no such model"):
         with pytest.raises(UsageError, match=f"no shape of `{name}`: name a folder"):
@@ -163,9 +159,7 @@ def test_a_model_without_a_shape_is_refused_in_one_sentence(tmp_path):
 def test_a_model_of_the_hub_is_described_by_its_configuration(tmp_path, monkeypatch):
     config = get_pair("qwen3").architecture["target"]
     (tmp_path / "config.json").write_text(json.dumps(config))
-    monkeypatch.setattr(
-        "huggingface_hub.hf_hub_download", lambda repository, name: str(tmp_path / name)
-    )
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", lambda _, name: str(tmp_path / name))
     model = shapes.find_model("someone/unheard-of-FP8")
     assert model.shape.width == 4096 and model.precision == (8, 16, 16)
 

@@ -99,9 +99,7 @@ def test_every_split_loads_completely():
             assert example.reference and bool(example.tests) == (task.metric == "pass@1")
             assert all(test.strip() for test in example.tests)
     for name in ("gsm8k", "mbpp"):
-        test, train = (
-            {e.prompt for e in whole(name).examples(split, None)} for split in ("test", "train")
-        )
+        test, train = ({e.prompt for e in whole(name).examples(s, None)} for s in ("test", "train"))
         assert not test & train
 
 

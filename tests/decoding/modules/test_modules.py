@@ -146,12 +146,9 @@ def test_tensors_that_cannot_draft_are_named(tmp_path, stored):
     stored(refused)
 
 
-LLAMA = LlamaConfig(
-    vocab_size=128_256, hidden_size=4096, num_hidden_layers=32, num_attention_heads=32
-)
-QWEN = Qwen3Config(
-    vocab_size=151_936, hidden_size=4096, num_hidden_layers=36, num_attention_heads=32
-)
+OF_BOTH = {"hidden_size": 4096, "num_attention_heads": 32}
+LLAMA = LlamaConfig(vocab_size=128_256, num_hidden_layers=32, **OF_BOTH)
+QWEN = Qwen3Config(vocab_size=151_936, num_hidden_layers=36, **OF_BOTH)
 
 
 def published(target: Any, intermediate: int, **layer: Any) -> dict[str, Any]:

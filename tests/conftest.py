@@ -1,7 +1,4 @@
-"""An isolated process state for every test, and an engine without models.
-
-The engine decodes at once, and fails or stops where a test asks it to.
-"""
+"""An isolated process for every test, and an engine that decodes at once, without models."""
 
 import gc
 import logging
@@ -33,7 +30,6 @@ LIBRARIES = ("datasets", "huggingface_hub", "transformers")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip tests that need a GPU if there is none."""
     for item in items if not torch.cuda.is_available() else ():
         if item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
@@ -138,15 +134,9 @@ def generation(**changes: Any) -> Generation:
     values: dict[str, Any] = {
         "token_ids": [5, 6, 7],
         "text": "so #### 7",
-        "prompt_tokens": 4,
-        "output_tokens": 8,
-        "stopped_by": "eos",
-        "prefill_seconds": 0.5,
-        "decode_seconds": 1.5,
-        "draft_seconds": 0.5,
-        "verify_seconds": 0.75,
-        "accept_seconds": 0.125,
-        "latency_seconds": 2.0,
+        **{"prompt_tokens": 4, "output_tokens": 8, "stopped_by": "eos", "prefill_seconds": 0.5},
+        **{"decode_seconds": 1.5, "draft_seconds": 0.5, "verify_seconds": 0.75},
+        **{"accept_seconds": 0.125, "latency_seconds": 2.0},
         "rounds": [
             RoundRecord(5, 5, 6, None, (True,) * 5, (1.0, 0.9, 0.8, 0.7, 0.6), (0.5,) * 5),
             RoundRecord(5, 1, 2, 9, (False,), (0.4, 0.2), (0.25, 0.25)),
@@ -170,42 +160,27 @@ class FakeTokenizer:
 
 
 class FakeEngine:
-    """Replaces the loader, the models and the decoding loop, and records the requests.
-
-    Attributes:
-        calls: What each text was decoded with, warm-ups included.
-        heads: Folders of the heads loaded.
-        failing: Raised in the place of the n-th of these calls, from 0.
-        on_call: Called with the number of each of these calls.
-        compared: With what each comparison with eager was made.
-        difference: What every comparison finds.
-    """
+    """Replaces the loader, the models and the decoding loop, and records the requests."""
 
     def __init__(self) -> None:
-        self.calls: list[dict[str, Any]] = []
+        self.calls: list[dict[str, Any]] = []  # warm-ups included
         self.loaded: tuple[str, str, str] | None = None
         self.reserved = (0, 0)
         self.heads: list[Path] = []
-        self.failing: dict[int, BaseException] = {}
+        self.failing: dict[int, BaseException] = {}  # raised in the place of the n-th call, from 0
         self.on_call: Callable[[int], object] = lambda number: None
         self.compared: list[Any] = []
-        self.difference: str | None = None
+        self.difference: str | None = None  # that every comparison with eager finds
         self.tokenizer: Any = FakeTokenizer()
         self.thinking = False
         self.context: int | None = None
         self.facts: dict[str, Any] = {}
         self.weights: dict[str, Any] = {}
         self.library = Library(has_runners=False, exact=False)
-        self.target = SimpleNamespace(
-            device=torch.device("cpu"),
-            dtype="torch.float32",
-            fingerprint=lambda: "t0",
-            context=None,
-            forget_prompts=lambda: None,
-        )
-        self.draft = SimpleNamespace(
-            fingerprint=lambda: "d0", context=None, forget_prompts=lambda: None
-        )
+        silent = {"context": None, "forget_prompts": lambda: None}
+        placed = {"device": torch.device("cpu"), "dtype": "torch.float32"}
+        self.target = SimpleNamespace(fingerprint=lambda: "t0", **placed, **silent)
+        self.draft = SimpleNamespace(fingerprint=lambda: "d0", **silent)
 
     def load_pair(self, spec: Any, loading: Any) -> "FakeEngine":
         self.loaded = (spec.name, loading.device, loading.dtype)
@@ -236,9 +211,7 @@ class FakeEngine:
         self.compared.append(options)
         return Comparison(pair.engine.name, "cpu", "float32", 4, 0.0, self.difference, 0.5)
 
-    def decode_all(
-        self, pair: Any, rule: Any, requests: list[Any], options: Any
-    ) -> Iterator[tuple[int, Generation]]:
+    def decode_all(self, pair: Any, rule: Any, requests: list[Any], options: Any):
         for number, (prompt, key) in enumerate(requests):
             call = {"rule": rule, "prompt_ids": prompt, "sample_key": key, **vars(options)}
             self.calls.append(call)
@@ -251,7 +224,6 @@ class FakeEngine:
 
 @pytest.fixture(scope="session")
 def mini() -> Any:
-    """The bundled pair, loaded once."""
     from specbench.engine.loading import load_pair
     from specbench.engine.pairs import Loading, get_pair
 
@@ -265,7 +237,6 @@ def make_generation() -> Callable[..., Generation]:
 
 @pytest.fixture
 def engine(monkeypatch) -> Iterator[FakeEngine]:
-    """Replace the engine by a fake one."""
     from specbench.decoding.heads import bind
     from specbench.experiment import loader, runner
 

@@ -16,12 +16,10 @@ MEASURED = sorted((ROOT / "results").glob("[!R]*.md"))  # beside what was found,
 
 
 def blocks(text: str, language: str) -> list[str]:
-    """Return the code blocks of a page in a language."""
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
 def inline_code(text: str) -> list[str]:
-    """Return the code within a page's sentences and tables."""
     prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
     return [" ".join(code.split()) for code in re.findall(r"`([^`]+)`", prose)]
 

@@ -40,7 +40,6 @@ RECORD: dict[str, Any] = {**IDENTITY, "key": "k", "place": [0], "status": "ok"}
 
 
 def sample_record(**fields: Any) -> SampleRecord:
-    """Return a record of ``sd`` with these fields."""
     return SampleRecord.model_validate(IDENTITY | fields)
 
 
@@ -51,7 +50,6 @@ def samples(*rows: dict[str, Any], **shared: Any) -> pd.DataFrame:
 
 
 def write_samples(folder: Path, table: pd.DataFrame) -> Path:
-    """Write ``samples.csv`` and ``summary.csv`` of a run."""
     folder.mkdir(parents=True)
     table.to_csv(folder / "samples.csv", index=False)
     summarise(table).to_csv(folder / "summary.csv", index=False)
@@ -59,12 +57,9 @@ def write_samples(folder: Path, table: pd.DataFrame) -> Path:
 
 
 def record(rounds: Sequence[Round], sample: str = "a", **changes: Any) -> dict[str, Any]:
-    """Return the record of a sample with these rounds."""
     counts = {
-        "proposed": [r[0] for r in rounds],
-        "accepted": [r[2] for r in rounds],
-        "emitted": [r[2] + r[3] for r in rounds],
-        "expected": [list(r[1]) for r in rounds],
+        **{"proposed": [r[0] for r in rounds], "accepted": [r[2] for r in rounds]},
+        **{"emitted": [r[2] + r[3] for r in rounds], "expected": [list(r[1]) for r in rounds]},
     }
     emitted = sum(counts["emitted"])
     tokens = {"output_tokens": emitted, "token_ids": [5] * emitted, "per_round": counts}
@@ -72,7 +67,6 @@ def record(rounds: Sequence[Round], sample: str = "a", **changes: Any) -> dict[s
 
 
 def write_records(folder: Path, records: Sequence[dict[str, Any]]) -> Path:
-    """Write ``samples.jsonl`` and ``config.json`` of a run."""
     folder.mkdir(parents=True, exist_ok=True)
     lines = (json.dumps(record) + "\n" for record in records)
     (folder / "samples.jsonl").write_text("".join(lines))

@@ -51,39 +51,27 @@ def test_a_replaced_file_is_the_old_or_the_new_one_after_a_power_loss(tmp_path):
 HARMLESS_TEXT = "line\n\t é 漢 👩\u200d🔬 می\u200cخواهم \u00a0"
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def test_characters_that_steer_a_terminal_are_replaced_and_quotes_printable():
+    for text, expected in (
         ("\x1b]0;title\x07red\x1b[31m", "�]0;title�red�[31m"),
         ("a\x00b\x7fc\x9bd\r\b", "a�b�c�d��"),
         ("file\u202etxt.exe\u2066\ufeff", "file�txt.exe��"),
         ("one\u2028two\u2029\ud800", "one�two��"),
         (HARMLESS_TEXT, HARMLESS_TEXT),
         ("", ""),
-    ],
-)
-def test_characters_that_steer_a_terminal_are_replaced(text, expected):
-    assert printable(text) == expected
-    assert printable(expected) == expected
-
-
-def test_a_quoted_text_is_printable():
+    ):
+        assert printable(text) == expected
+        assert printable(expected) == expected
     assert shown("a\x1b[2J\nb") == "a�[2J b"
 
 
-@pytest.mark.parametrize(
-    ("text", "masked"),
-    [
+def test_anything_that_looks_like_a_token_and_the_one_in_use_are_masked(monkeypatch):
+    for text, masked in (
         ("403 for hf_AbCdEfGhIjKl, twice hf_AbCdEfGhIjKl", "403 for hf_***, twice hf_***"),
         ("https://me:hf_AbCdEfGhIjKl@hub/x", "https://me:hf_***@hub/x"),
         ("models/hf_8B/half_hf_AbCdEfGh", "models/hf_8B/half_hf_AbCdEfGh"),
         ("", ""),
-    ],
-)
-def test_anything_that_looks_like_a_token_is_masked(text, masked):
-    assert mask_tokens(text) == masked
-
-
-def test_the_token_in_use_is_masked_whatever_it_looks_like(monkeypatch):
+    ):
+        assert mask_tokens(text) == masked
     monkeypatch.setenv("HF_TOKEN", "from-somewhere-else")
     assert mask_tokens("from-somewhere-else is wrong") == "hf_*** is wrong"

@@ -33,20 +33,17 @@ LOADED_LATER = re.compile(r"(specbench[\w.]+):\w+")  # as functions are named in
 
 
 def room(name: str) -> str:
-    """Return the room or loose module that contains a dotted name."""
     part = f"{name}.".split(".")[1]
     return part if part in ROOMS | LOOSE | DATA | {"__main__"} else FACE
 
 
 @cache
 def module(name: str) -> str:
-    """Return the module of the name of a module, or of what is in one."""
     path = ROOT.parent / name.replace(".", "/")
     return name if path.is_dir() or path.with_suffix(".py").is_file() else name.rpartition(".")[0]
 
 
 def imports(path: Path, importing: str) -> set[str]:
-    """Return the full names that a module imports from specbench."""
     names = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -76,15 +73,12 @@ def dotted(path: Path) -> str:
     return ".".join([FACE, *path.relative_to(ROOT).with_suffix("").parts])
 
 
-def test_there_are_twelve_rooms():
+def test_twelve_rooms_import_each_other_in_one_direction():
     entries = {path.stem for path in ROOT.iterdir() if path.name != "__pycache__"}
     assert entries == ROOMS | LOOSE | DATA | {"__init__", "__main__"}
     assert len(ROOMS) == 12
     assert not [path for name in DATA for path in (ROOT / name).rglob("__init__.py")]
-
-
-def test_rooms_import_each_other_in_one_direction():
-    """No room, and no module of those that measure, depends on itself through others."""
+    # No room, and no module of those that measure, depends on itself through others.
     graph = defaultdict[str, set[str]](set)
     for name, names in needed().items():
         graph[room(name)] |= {*map(room, names)} - {room(name)}
@@ -96,12 +90,7 @@ def test_rooms_import_each_other_in_one_direction():
 
 
 def reached_from(*packages: str, without: tuple[str, ...] = ()) -> set[str]:
-    """Return the modules that packages need with all in their folders, directly or through others.
-
-    Args:
-        *packages: Names below ``specbench``.
-        without: Names of packages in them that are left out.
-    """
+    """Return the modules that packages need, but ``without`` those of some packages in them."""
     folders = [ROOT / name.replace(".", "/") for name in packages]
     paths = (path for folder in folders for path in folder.rglob("*.py"))
     left_out = tuple(f"{FACE}.{name}" for name in without)
@@ -114,14 +103,11 @@ def reached_from(*packages: str, without: tuple[str, ...] = ()) -> set[str]:
     return {name.removeprefix(f"{FACE}.") for name in reached}
 
 
-def test_the_half_that_measures_needs_nothing_of_the_half_that_analyses():
+def test_the_halves_that_measure_and_analyse_need_nothing_of_each_other():
     measuring = reached_from("experiment", "runs")
     assert {"decoding.loop", "engine.runner"} <= measuring
     assert not {name for name in measuring if name.startswith("analysis")}
-
-
-def test_the_half_that_analyses_needs_no_models():
-    """Only ``analysis.trace`` reads a tokenizer, which ``analysis.report`` shows."""
+    # Only ``analysis.trace`` reads a tokenizer, which ``analysis.report`` shows.
     reading = reached_from("analysis", "runs", without=("analysis.trace", "analysis.report"))
     assert {"methods.registry", "analysis.tables.table", "engine.pairs"} <= reading
     models = ("engine", "decoding", "experiment", "training")

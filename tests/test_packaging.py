@@ -20,12 +20,9 @@ def canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def test_every_pin_is_exact_and_for_any_build():
+def test_every_dependency_has_a_range_and_an_exact_pin_for_any_build():
     assert all(re.fullmatch(r"[\w.-]+==[\w.]+", pin) for pin in PINS)
     assert "torch==2.13.0" in PINS
-
-
-def test_every_dependency_has_a_range_and_a_pin():
     project = PROJECT["project"]
     needed = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
     pinned = {canonical(pin.split("==")[0]) for pin in PINS}
@@ -40,22 +37,16 @@ def test_every_dependency_has_a_range_and_a_pin():
 
 def test_the_wheel_carries_the_tasks_and_the_command():
     wheel = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
-    assert wheel["sources"] == {
-        "tasks": "specbench/tasks/definitions",
-        "results": "specbench/docs/results",
-    }
+    data = {"tasks": "specbench/tasks/definitions", "results": "specbench/docs/results"}
+    assert wheel["sources"] == data
     # The page that stands elsewhere in a clone; that of the tasks is in their folder.
     elsewhere = [p for n, p in pages().items() if not p.is_relative_to(DOCS) and n != "tasks"]
     included = {str(path.relative_to(ROOT)) for path in elsewhere}
     assert {*wheel["only-include"]} == {"specbench", "tasks", *included} and len(included) == 1
     assert list((ROOT / "tasks").glob("*.toml"))
     # What made the bundled data and weights is not in it.
-    assert wheel["exclude"] == [
-        "tasks/*.py",
-        "tasks/drafters",
-        "tasks/measure",
-        "tasks/pretraining",
-    ]
+    kept_out = ["tasks/*.py", "tasks/drafters", "tasks/measure", "tasks/pretraining"]
+    assert wheel["exclude"] == kept_out
     commands = entry_points(group="console_scripts", name="specbench")
     assert {command.load() for command in commands} == {main}
 
@@ -79,13 +70,10 @@ def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["make", "-C", str(folder), *arguments], capture_output=True, text=True)
 
 
-def test_make_lists_its_targets(checkout):
+def test_make_lists_its_targets_and_uses_the_first_suitable_python(checkout):
     shown = make(checkout).stdout
     for target in ("run", "test", "lint", "help"):
         assert re.search(rf"^{target} +\w", shown, re.MULTILINE)
-
-
-def test_make_uses_the_first_suitable_python_or_reports_none(checkout):
     for name, code in (("old", "exit 1"), ("new", 'echo "$0 $*" >> used; exit 0')):
         (checkout / name).write_text(f"#!/bin/sh\n{code}\n")
         (checkout / name).chmod(0o755)

@@ -15,23 +15,10 @@ from specbench.methods.registry import from_columns, to_columns
 from specbench.tasks.example import Example
 from specbench.tasks.metrics import get_metric, score
 
-from .told import refusals
+from .told import DATA, refusals
 
 EXAMPLE = Example("1", "a prompt", "a reference")
-RULE = """
-from dataclasses import dataclass
-import beside
-
-@dataclass
-class Options:
-    keep: int = beside.KEEP
-
-def accept_all(at, x, *, keep: float = 2, form="a"):
-    '''Accept every draft.
-
-    More.
-    '''
-"""
+RULE = (DATA / "own/rule.txt").read_text(encoding="utf-8")
 
 
 @pytest.fixture(autouse=True)
@@ -43,18 +30,13 @@ def folder(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-def test_a_function_is_loaded_from_a_file_with_modules_beside_it():
+def test_a_function_is_loaded_with_modules_beside_it_and_an_edited_one_is_another(folder):
     method = get_method("./mine.py:accept_all")
-    assert (method.name, method.summary, method.source) == (
-        *("mine.py:accept_all", "Accept every draft."),
-        "mine.py",
-    )
+    told = "mine.py:accept_all", "Accept every draft.", "mine.py"
+    assert (method.name, method.summary, method.source) == told
     assert method.resolve({"keep": "3"}) == {"keep": 3.0, "form": "a"}
     assert plugins.short_name(method.name) == "accept_all"
     assert get_method("mine.py:accept_all").rule is method.rule  # executed once
-
-
-def test_an_edited_file_is_another_function(folder):
     before = get_method("mine.py:accept_all")
     (folder / "mine.py").write_text(RULE.replace("keep: float = 2", "keep: float = 4"))
     after = get_method("mine.py:accept_all")
@@ -123,15 +105,12 @@ def test_a_mistake_in_a_metric_is_one_located_sentence(stored):
     stored(*messages)
 
 
-def test_a_metric_gets_the_text_and_its_reference():
+def test_a_metric_gets_the_reference_and_a_declared_one_the_example():
     Path("mine.py").write_text("def same(text, reference): return text == reference\n")
     metric = get_metric("mine.py:same")
     assert (metric.unit, metric.needs, metric.executes) == ("same", "reference", False)
     assert score("mine.py:same", EXAMPLE.reference or "", EXAMPLE) == 1
     assert score("mine.py:same", "other", EXAMPLE) == 0
-
-
-def test_a_declared_metric_gets_the_example_with_what_it_needs():
     Path("mine.py").write_text(
         "from specbench.tasks.metrics import metric\n\n"
         "@metric(needs='greedy')\ndef same(text, example): return text == example.greedy\n"

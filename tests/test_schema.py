@@ -42,11 +42,7 @@ def layers(**values: Any) -> dict[str, Any]:
 
 WRONG: list[Any] = [
     *(
-        {},
-        {"name": ""},
-        {"name": 1},
-        {"nam": "a"},
-        {"name": "a", "zzz": 1},
+        *({}, {"name": ""}, {"name": 1}, {"nam": "a"}, {"name": "a", "zzz": 1}),
         {"name": "a", "x\ny": 1},
     ),
     *({"name": "a", "stop": stop} for stop in ("x", ["x", ""], ["a"])),

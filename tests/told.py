@@ -1,7 +1,4 @@
-"""What commands print and refuse, compared with the texts in ``tests/data/told``.
-
-After a change that is meant, ``SPECBENCH_REWRITE=1`` writes them again; read the difference.
-"""
+"""Texts in ``tests/data/told``; ``SPECBENCH_REWRITE=1`` writes them anew: read the difference."""
 
 import os
 from collections.abc import Callable
@@ -9,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-TOLD = Path(__file__).parent / "data" / "told"
+DATA = Path(__file__).parent / "data"
+TOLD = DATA / "told"
 
 
 def check(name: str, text: str) -> None:

@@ -11,18 +11,17 @@ from .. import synthetic
 
 WEIGHTS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 Make = Callable[..., pd.DataFrame]
+Row = dict[str, Any]
 
 
-PARAMETERS: dict[str, dict[str, Any]] = {
+PARAMETERS: dict[str, Row] = {
     **{"lossy": {"lenience": 0.5}, "speccascade": {"rule": "token-v3", "alpha": 0.5}},
     "diversed": {"head": "bundled"},
 }
 RATES = ("draft_acceptance_rate", "acceptance_length", "expected_acceptance")
 
 
-def _plausible_sample(
-    rng: np.random.Generator, method: str, weight: float, bias: float
-) -> dict[str, Any]:
+def _plausible_sample(rng: np.random.Generator, method: str, weight: float, bias: float) -> Row:
     tokens = int(rng.integers(20, 60))
     acceptance = 1 - 0.4 * weight
     drafts = method != "autoregressive"
@@ -87,12 +86,9 @@ def planted(make):
             flips = np.where(rng.random(n) < 0.05, rng.random(n), common)
             return [
                 {
-                    "method": method,
-                    "sample_id": f"p{i:03}",
-                    "quality": float(flips[i] < quality),
-                    "accepted": accepted,
-                    "prefill_seconds": 0.0,
-                    "decode_seconds": seconds * rng.uniform(0.8, 1.2),
+                    **{"method": method, "sample_id": f"p{i:03}"},
+                    **{"quality": float(flips[i] < quality), "accepted": accepted},
+                    **{"prefill_seconds": 0.0, "decode_seconds": seconds * rng.uniform(0.8, 1.2)},
                     **values,
                 }
                 for i in range(n)

@@ -66,23 +66,12 @@ def row(table: pd.DataFrame, engine: str, method: str, size: int = 1) -> pd.Seri
 
 
 WORKED = {  # of `sd`
-    "tokens_per_second": 24 / 4 / 0.8,
-    "tokens_per_second_low": 7.5,
-    "tokens_per_second_high": 7.5,
-    "tokens_per_second_with_prompts": 24 / (4 * 0.8 + 0.25),
-    "tokens_per_second_of_all_rounds": 24 / 4,
-    "acceptance_length": 3,
-    "draft_acceptance_rate": 0.4,
-    "position_acceptance": 0.8,
-    "draft_step_seconds": 0.1,
-    "draft_seconds": 0.5,
-    "verify_seconds": 0.3,
-    "accept_seconds": 0.1,
-    "other_seconds": 0.1,
-    "round_seconds": 1.0,
-    "prefill_seconds": 0.125,
-    "limit_seconds": 0.4,
-    "limit_share": 0.4,
+    **{"tokens_per_second": 24 / 4 / 0.8, "tokens_per_second_low": 7.5},
+    **{"tokens_per_second_high": 7.5, "tokens_per_second_with_prompts": 24 / (4 * 0.8 + 0.25)},
+    **{"tokens_per_second_of_all_rounds": 24 / 4, "acceptance_length": 3},
+    **{"draft_acceptance_rate": 0.4, "position_acceptance": 0.8, "draft_step_seconds": 0.1},
+    **{"draft_seconds": 0.5, "verify_seconds": 0.3, "accept_seconds": 0.1, "other_seconds": 0.1},
+    **{"round_seconds": 1.0, "prefill_seconds": 0.125, "limit_seconds": 0.4, "limit_share": 0.4},
     "bytes_per_second": 4e8,
 }
 
@@ -108,9 +97,8 @@ def test_ratios_of_systems():
         ratio = row(ratios[ratios["ratio"] == kind], engine, method, size)
         assert ratio[["value", "low", "high"]].tolist() == pytest.approx([expected] * 3)
         assert ratio["n"] == 10
-    labels = (
-        ratios["engine"] + " " + ratios["method"] + ", batch " + ratios["batch_size"].astype(str)
-    )
+    size = ratios["batch_size"].astype(str)
+    labels = ratios["engine"] + " " + ratios["method"] + ", batch " + size
     assert not (labels == ratios["over"]).any()
     assert ratios["ratio"].value_counts().to_dict() == {
         benchmark.OVER_AUTOREGRESSIVE: 4,
@@ -127,15 +115,12 @@ def test_a_forced_system_is_compared_with_one_of_the_same_acceptance():
     assert over.query("engine == 'eager' and method == 'sd' and batch_size == 1").shape[0] == 2
 
 
-def test_systems_faster_than_memory_get_a_warning():
+def test_systems_faster_than_memory_get_a_warning_and_tables_have_no_empty_columns():
     table, _ = benchmark.bench_tables(measured())
     assert not list(benchmark.warnings(table))
     table.loc[0, ["limit_share", "bytes_per_second"]] = [1.5, 1.5e9]
     (text,) = benchmark.warnings(table)
     assert "eager autoregressive at batch 1 reads 1.50 GB/s, but copies reach only 1.00" in text
-
-
-def test_there_is_a_table_per_batch_size_without_empty_columns():
     plain, two = measured(), measured(("0.5/0.25",))
     first, second, ratios = benchmark.tables(*benchmark.bench_tables(plain))
     assert (len(first.rows), len(second.rows)) == (3, 3)

@@ -134,10 +134,8 @@ def test_differences_from_sd(frame):
         "acceptance_difference": 0.8 - 0.4,
         "times_as_fast": 2.0,  # per sample, whatever its length
         "times_tokens_per_second": 3.0,  # 1.5 times the tokens in half the time
-        "length_ratio": 1.5,
-        "completed_quality_difference": -0.1,
-        "length_limit_difference": 0.0,
-        "repetition_difference": 0.0,
+        **{"length_ratio": 1.5, "completed_quality_difference": -0.1},
+        **{"length_limit_difference": 0.0, "repetition_difference": 0.0},
     }
     assert differences.to_dict() == pytest.approx(expected)
 
@@ -207,15 +205,12 @@ def test_each_drafter_has_its_own_sd_and_front(frame):
     assert strict["value"].item() == pytest.approx(1 / 1.9)
 
 
-def test_runs_are_not_mixed(frame):
+def test_runs_are_not_mixed_and_missing_comparisons_are_named(frame, stored):
     again = frame.assign(run_id="again", decode_seconds=2 * frame["decode_seconds"])
     speed_ups = times(pd.concat([frame, again]), points=1, against="sd")
     pairs = speed_ups.groupby("run_id")["value"].apply(list)
     assert pairs["again"][0] == pytest.approx((0.1 + 1.8) * 0.8 / ((0.1 + 1.8) * 0.6))
     assert pairs["run"] == pytest.approx(pairs["again"])
-
-
-def test_missing_comparisons_are_named_and_the_rest_remains(frame, stored):
     comparison = compare(frame[~frame["method"].isin(["static", "autoregressive"])])
     assert set(comparison.rows["at"]) == {OWN}
     assert FRONT not in set(comparison.rows["against"])
@@ -226,9 +221,7 @@ def test_missing_comparisons_are_named_and_the_rest_remains(frame, stored):
 
 def test_every_method_and_sd_is_compared_with_no_speculation(frame):
     comparison = compare(frame, ["acceptance"]).rows.query("against == @ALONE and points == 1")
-    times = comparison[comparison["metric"] == "times_as_fast"].set_index(
-        ["method", "draft_length"]
-    )
+    times = comparison.query("metric == 'times_as_fast'").set_index(["method", "draft_length"])
     for (method, length), seconds in SECONDS.items():
         if method in ("sd", "diversed"):
             expected = pytest.approx([SECONDS["autoregressive", 0] / seconds] * 3)
@@ -240,7 +233,7 @@ def test_every_method_and_sd_is_compared_with_no_speculation(frame):
     assert set(apart.loc[apart["against"] == ALONE, "method"]) == {"sd"}
 
 
-def test_prompts_that_only_one_method_lacks_are_counted(frame):
+def test_what_a_method_lacks_is_counted_and_the_rest_is_compared(frame):
     lost = (frame["method"] == "diversed") & frame["sample_id"].isin(["p01", "p02", "p03"])
     comparison = compare(frame[~lost], ["acceptance"]).rows
     assert set(comparison.loc[comparison["method"] == "diversed", "missing"]) == {3}
@@ -248,9 +241,6 @@ def test_prompts_that_only_one_method_lacks_are_counted(frame):
     scored = frame["quality"].mask(lost)  # decoded, and not scored
     comparison = compare(frame.assign(quality=scored), ["acceptance"]).rows
     assert set(comparison.loc[comparison["method"] == "diversed", "missing"]) == {3}
-
-
-def test_a_method_without_quality_is_compared_in_speed(frame):
     unscored = frame["quality"].mask(frame["method"] == "diversed")
     comparison = compare(frame.assign(quality=unscored), ["acceptance"]).rows
     diversed = comparison[(comparison["method"] == "diversed") & (comparison["draft_length"] == 5)]
@@ -258,30 +248,6 @@ def test_a_method_without_quality_is_compared_in_speed(frame):
     assert "quality_difference" not in set(diversed["metric"])
     times = diversed[(diversed["against"] == "sd") & (diversed["metric"] == "times_as_fast")]
     assert times["value"].item() == pytest.approx(2.0)
-
-
-def test_static_weights_are_placed_beside_a_coin(frame):
-    middle = frame[frame["method"] == "static"].assign(weight=0.5, accepted=15, quality=0.3)
-    beside_coin = compare(pd.concat([frame, middle]), ["acceptance"]).rows.query("against == @COIN")
-    assert list(beside_coin["label"]) == ["static w=0.5"] * 2
-    # The coin runs from (0.4, 0.8) to (1, 0.2).
-    assert beside_coin["value"].to_numpy() == pytest.approx(0.3 - 0.6)
-    assert not any("measure more weights" in n for n in compare(pd.concat([frame, middle])).notes)
-
-
-def test_a_front_that_ends_before_a_method_gives_no_verdict(frame, stored):
-    """Of w = 0.5 alone: unmeasured weights may accept more at any quality."""
-    short = frame.assign(weight=frame["weight"] + 0.5)
-    short.loc[short["method"] == "static", "accepted"] = 15
-    comparison = compare(short, ["acceptance"])
-    [judged] = verdicts(comparison.rows).query("method == 'diversed'").to_dict("records")
-    assert judged["front"] == MISSING
-    [table] = verdict_tables(comparison.rows)
-    assert "open: add w = 0" in str(table.rows)
-    stored(*comparison.notes, judged["sentence"])
-
-
-def test_without_quality_the_rest_is_compared_with_sd(frame):
     blank = compare(frame.assign(quality=np.nan), ["acceptance", "quality"])
     assert set(blank.rows["at"]) == {OWN}
     assert "quality_difference" not in set(blank.rows["metric"])
@@ -293,16 +259,32 @@ def test_without_quality_the_rest_is_compared_with_sd(frame):
         assert list(blank_rows["value"]) == list(other["value"])
 
 
+def test_static_weights_are_placed_beside_a_coin_and_a_short_front_gives_no_verdict(frame, stored):
+    middle = frame[frame["method"] == "static"].assign(weight=0.5, accepted=15, quality=0.3)
+    beside_coin = compare(pd.concat([frame, middle]), ["acceptance"]).rows.query("against == @COIN")
+    assert list(beside_coin["label"]) == ["static w=0.5"] * 2
+    # The coin runs from (0.4, 0.8) to (1, 0.2).
+    assert beside_coin["value"].to_numpy() == pytest.approx(0.3 - 0.6)
+    assert not any("measure more weights" in n for n in compare(pd.concat([frame, middle])).notes)
+    # Of w = 0.5 alone: unmeasured weights may accept more at any quality.
+    short = frame.assign(weight=frame["weight"] + 0.5)
+    short.loc[short["method"] == "static", "accepted"] = 15
+    comparison = compare(short, ["acceptance"])
+    [judged] = verdicts(comparison.rows).query("method == 'diversed'").to_dict("records")
+    assert judged["front"] == MISSING
+    [table] = verdict_tables(comparison.rows)
+    assert "open: add w = 0" in str(table.rows)
+    stored(*comparison.notes, judged["sentence"])
+
+
 @pytest.fixture
 def two(make) -> pd.DataFrame:
     """B accepts five more of 25 drafts and is twice as fast; it lacks a prompt and has another."""
     rows = [
         {
-            "run_id": run,
-            "sample_id": f"p{number:02}",
+            **{"run_id": run, "sample_id": f"p{number:02}"},
             "quality": 0.01 * number + (0.1 if run == "B" else 0.0),
-            "accepted": 10 + number % 3 + (5 if run == "B" else 0),
-            "prefill_seconds": 0.0,
+            **{"accepted": 10 + number % 3 + (5 if run == "B" else 0), "prefill_seconds": 0.0},
             "decode_seconds": 0.5 if run == "B" else 1.0,
         }
         for run, numbers in (("A", range(20)), ("B", reversed(range(1, 21))))
@@ -331,13 +313,20 @@ def test_samples_are_paired_by_name(two):
     assert [str(cell) for cell in table.rows[0][2:5]] == ["10.0", "20.0", "+10.0 [+10.0, +10.0]"]
 
 
-def test_times_need_a_request_and_equal_samples_are_counted(two):
+def test_times_need_a_request_and_different_metrics_are_not_subtracted(two):
     same = two[two["run_id"] == "A"]
     changed = same.assign(run_id="B").reset_index(drop=True)
     changed.loc[:4, "accepted"] += 1
     rows = between_runs(pd.concat([same, changed]), times=False)
     assert TIMES not in set(rows["metric"])
     assert figure(rows, EQUAL)["value"] == 0.75
+    other = two.assign(quality_metric=two["quality_metric"].where(two["run_id"] == "A", "rouge1"))
+    for samples, compared in ((two, True), (other, False)):
+        assert (QUALITY_LESS in set(between_runs(samples, times=False)["metric"])) is compared
+    same = two[two["run_id"] == "A"]
+    changed = same.assign(run_id="B", quality_metric="rouge1", quality=0.5)
+    rows = between_runs(pd.concat([same, changed]), times=False)
+    assert figure(rows, EQUAL)["value"] == 1  # of what can be compared
 
 
 @pytest.mark.parametrize(
@@ -346,13 +335,3 @@ def test_times_need_a_request_and_equal_samples_are_counted(two):
 def test_other_cells_and_repeats_are_not_paired(two, change):
     second = two["run_id"] == "B"
     assert between_runs(pd.concat([two[~second], two[second].assign(**change)]), times=True).empty
-
-
-def test_qualities_of_different_metrics_are_not_subtracted(two):
-    other = two.assign(quality_metric=two["quality_metric"].where(two["run_id"] == "A", "rouge1"))
-    for samples, compared in ((two, True), (other, False)):
-        assert (QUALITY_LESS in set(between_runs(samples, times=False)["metric"])) is compared
-    same = two[two["run_id"] == "A"]
-    changed = same.assign(run_id="B", quality_metric="rouge1", quality=0.5)
-    rows = between_runs(pd.concat([same, changed]), times=False)
-    assert figure(rows, EQUAL)["value"] == 1  # of what can be compared

@@ -42,7 +42,7 @@ def test_the_lead_over_bent_fronts_is_not_too_large(front):
     assert sum(figure.low > 0 for figure in figures) <= 11
 
 
-def test_a_lead_is_at_most_that_over_the_coin_of_the_target_and_the_draft():
+def test_a_lead_is_at_most_that_over_the_coin_and_is_still_seen_on_both_sides():
     """Between them lies a weight that looks bad, so the coin is the front."""
     rng = np.random.default_rng(4)
     quality = (rng.random((60, 4)) < [0.6, 0.7, 0.3, 0.4]).astype(float)
@@ -52,9 +52,6 @@ def test_a_lead_is_at_most_that_over_the_coin_of_the_target_and_the_draft():
     leads = over_coin + np.concatenate([[[0.0]], rng.normal(0, 0.1, (2000, 1))])
     assert lead(leads, quality, gains, over_coin - 0.02).value == pytest.approx(over_coin - 0.02)
     assert lead(leads, quality, gains).value == pytest.approx(over_coin, abs=0.01)
-
-
-def test_leads_are_still_seen_on_both_sides():
     above, _ = words(Setting("line", 100, 5, lead=0.2), 60)
     below, _ = words(Setting("line", 100, 5, lead=-0.2), 60)
     assert (above["above"], below["below"]) >= (80, 90)
@@ -83,7 +80,7 @@ def test_beyond_every_point_of_the_front_a_method_is_not_below_it():
     assert beyond.value == pytest.approx(within.value, abs=0.1)
 
 
-def test_p_belongs_to_the_interval():
+def test_p_belongs_to_the_interval_and_points_of_one_gain_make_no_lead_explode():
     """An end of the interval touches 0 where p is 5 %."""
     rng = np.random.default_rng(1)
     quality, gains = Setting("line", 40, 5).draw(rng)
@@ -91,10 +88,7 @@ def test_p_belongs_to_the_interval():
     for shift in (figure.low, figure.high):
         moved = quality - [shift, *[0] * 5]
         assert judged(moved, gains, 1)[0].p == pytest.approx(0.05, abs=0.005)
-
-
-def test_points_of_one_gain_do_not_make_a_lead_explode():
-    """Five weights of one true acceptance: the slope between two of them means nothing."""
+    # Five weights of one true acceptance: the slope between two of them means nothing.
     rng = np.random.default_rng(2)
     for _ in range(300):
         quality = (rng.random((12, 6)) < 0.6).astype(float)

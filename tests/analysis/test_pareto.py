@@ -90,7 +90,6 @@ def test_many_fronts_at_once_equal_fronts_one_by_one(clouds):
 
 
 def gap_of(frame, gain="acceptance"):
-    """The gap of the single setting of ``diversed`` above the static front."""
     settings = settings_of(frame)
     (diversed,) = (setting for setting in settings if setting.method == "diversed")
     return front.gap_between([diversed], front.front_of(settings), gain)
@@ -176,7 +175,7 @@ def test_gap_names_its_neighbours_and_needs_no_interpolation_above_the_lower(mak
         assert gap.step == pytest.approx(step, nan_ok=True)
 
 
-def test_beyond_the_last_weight_the_front_is_known_only_with_the_draft_alone(make):
+def test_beyond_the_last_weight_a_gap_needs_the_draft_alone_and_anywhere_shared_prompts(make):
     """Without it, a coin between sd and the draft may have any quality there."""
     frame = run(make, 0.7, 25)
     gap = gap_of(frame)
@@ -185,6 +184,9 @@ def test_beyond_the_last_weight_the_front_is_known_only_with_the_draft_alone(mak
     gap = gap_of(frame.assign(weight=frame["weight"] * 0))
     assert gap.above.value == pytest.approx(0.3)
     assert gap.above_measured[:3] == pytest.approx([0.3] * 3)
+    frame = run(make, 0.7, 15)
+    lost = (frame["method"] == "static") & frame["sample_id"].isin(["p0", "p1"])
+    assert gap_of(frame[~lost]).above.n == 8
 
 
 def test_a_front_has_qualities_from_0_to_1():
@@ -197,12 +199,6 @@ def test_a_front_has_qualities_from_0_to_1():
         assert above.value <= above.high <= 1
 
 
-def test_gap_uses_only_prompts_that_every_point_has(make):
-    frame = run(make, 0.7, 15)
-    lost = (frame["method"] == "static") & frame["sample_id"].isin(["p0", "p1"])
-    assert gap_of(frame[~lost]).above.n == 8
-
-
 SECONDS = {"sd": 1.0, "static": 0.5, "diversed": 0.625, "autoregressive": 2.0}
 
 
@@ -210,21 +206,17 @@ def timed(frame):
     return frame.assign(prefill_seconds=0.0, decode_seconds=frame["method"].map(SECONDS))
 
 
-def test_a_band_in_speedup_needs_its_baseline(make):
+def test_a_band_in_speedup_needs_its_baseline_and_sd_has_one_quality(make):
     frame = timed(run(make, 0.9, 15))
     with pytest.raises(UsageError, match="needs autoregressive"):
         front.front_band(frame, "speedup")
-    baseline = frame[frame["method"] == "sd"].assign(
-        method="autoregressive", draft_length=0, accepted=np.nan
-    )
+    alone = {"method": "autoregressive", "draft_length": 0, "accepted": np.nan}
+    baseline = frame[frame["method"] == "sd"].assign(**alone)
     band = front.front_band(timed(pd.concat([frame, baseline])), "speedup")
     assert (band["gain"].min(), band["gain"].max()) == pytest.approx((2, 4))
     # A mixture that is 3.2 times as fast takes 0.625 s, between 0.5 and 1 s.
     assert np.interp(3.2, band["gain"], band["quality"]) == pytest.approx(0.5, abs=1e-3)
-
-
-def test_plain_sd_has_one_quality_whatever_its_draft_length(make):
-    """The luckier of two draft lengths must not raise the front."""
+    # The luckier of two draft lengths must not raise the front.
     frame = timed(run(make, 0.9, 15))
     slow = frame[frame["method"] == "sd"].assign(draft_length=8, quality=0.6, decode_seconds=1.5)
     frame = pd.concat([frame, slow])
@@ -250,10 +242,8 @@ def test_band_is_the_interval_of_the_front_at_each_gain(make):
     assert band["gain"].is_monotonic_increasing
     for gain, share in ((0.4, 0.0), (0.6, 0.5), (0.8, 1.0)):
         here = band.loc[(band["gain"] - gain).abs().idxmin()]
-        sd, static = (
-            frame.loc[frame["method"] == method, "quality"].to_numpy()
-            for method in ("sd", "static")
-        )
+        of = frame.set_index("method")["quality"]
+        sd, static = (of[method].to_numpy() for method in ("sd", "static"))
         prompts = frame.loc[frame["method"] == "sd", "sample_id"]
         interval = mean_interval((1 - share) * sd + share * static, prompts)
         assert tuple(here[["quality", "low", "high"]]) == pytest.approx(interval[:3])
@@ -267,7 +257,7 @@ BLEU = {
 }
 
 
-def test_gap_in_bleu_is_one_of_corpus_bleu(make):
+def test_gap_in_bleu_is_one_of_corpus_bleu_and_none_without_a_front(make, stored):
     frame = run(make, 0.7, 15, prompts=10, quality_metric="bleu")
     terms = [BLEU[row.method][int(row.sample_id[1:]) % 2] for row in frame.itertuples()]
     frame["bleu_terms"] = terms
@@ -282,9 +272,6 @@ def test_gap_in_bleu_is_one_of_corpus_bleu(make):
     value = gap.reached.quality[0, 0] - (summary["sd"] + summary["static"]) / 2
     half = stdtrit(9, 0.975) * gaps.std() * (10 / 9) ** 0.5
     assert gap.above.low == pytest.approx(value - half)
-
-
-def test_samples_without_a_front_are_refused(make, stored):
     frame = run(make, 0.7, 15)
     changes = (frame[frame["method"] != "static"], frame.assign(quality=np.nan))
     stored(refusals(*(partial(gap_of, change) for change in changes)))

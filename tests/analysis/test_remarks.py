@@ -26,7 +26,6 @@ def run(environment: dict[str, Any] | None = None, failed: int = 0) -> Run:
 
 
 def said(*cells: dict[str, Any], n: int = 40, of: Run | None = None) -> str:
-    """Return the remarks on cells of n prompts."""
     rows = [{"sample_id": f"p{i}", **cell} for cell in cells for i in range(n)]
     return "\n".join(remarks(cells_of(summarise(samples(*rows))), {"run": of or run()}))
 
@@ -35,13 +34,11 @@ CUT = {"stopped_by": "length"}
 FORMATS = [run({"prompt_formats": {"mini-math": name}}) for name in ("plain", "chat")]
 REMARKS: dict[str, Callable[[], str]] = {
     "an ordinary run": lambda: said({}, {**PLAIN, "decode_seconds": 2.0}),
-    "all cut": lambda: said(CUT),
-    "all of one method cut": lambda: said(CUT, PLAIN),
+    **{"all cut": lambda: said(CUT), "all of one method cut": lambda: said(CUT, PLAIN)},
     "all wrong": lambda: said({"quality": 0.0}, {**PLAIN, "quality": 0.0}),
     "all of one method wrong": lambda: said({"quality": 0.0}, PLAIN),
     "most cut": lambda: ended(["length"] * 39 + ["eos"]),
-    "half cut": lambda: ended(["length", "eos"] * 20),
-    "none cut": lambda: ended(["eos"] * 40),
+    **{"half cut": lambda: ended(["length", "eos"] * 20), "none cut": lambda: ended(["eos"] * 40)},
     "three failed": lambda: said({}, n=37, of=run(failed=3)),
     "one failed": lambda: said({}, n=39, of=run(failed=1)),
     "incomplete": lambda: said({}, n=39),  # which is said elsewhere
@@ -51,16 +48,11 @@ REMARKS: dict[str, Callable[[], str]] = {
 
 
 def ended(ends: list[str]) -> str:
-    """Return the remarks on 40 answers with these ends."""
     rows = [{"sample_id": f"p{i}", "stopped_by": end} for i, end in enumerate(ends)]
     return "\n".join(remarks(cells_of(summarise(samples(*rows))), {"run": run()}))
 
 
-def test_remarks_of_a_run(stored):
-    stored(*(f"{name}: {remark()}" for name, remark in REMARKS.items()))
-
-
-def test_machine_weights_and_library(stored):
+def test_remarks_of_a_run_and_its_machine_weights_and_library(stored):
     environment: dict[str, Any] = {
         "models": {"device": "cpu", "dtype": "float32"},
         "packages": {"torch": "2.13.0", "xllamacpp": "2026.10"},
@@ -68,5 +60,7 @@ def test_machine_weights_and_library(stored):
         "torch": {"threads": 2},
     }
     files = {"target": {"bytes": 2**30, "type": "Q4_K_M"}, "draft": {"type": "F16"}}
-    stored(measured_on(run(environment)), measured_on(run({**environment, "weights": files})))
+    said = (f"{name}: {remark()}" for name, remark in REMARKS.items())
+    described = (environment, {**environment, "weights": files})
+    stored(*said, *(measured_on(run(each)) for each in described))
     assert measured_on(run()) == ""

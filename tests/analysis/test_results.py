@@ -26,12 +26,9 @@ from .figures.made import rounds_of
 
 REFERENCE = Path(__file__).parents[2] / "results" / "reference"
 ROUNDS: dict[str, list[Any]] = {
-    "proposed": [3, 3, 1],
-    "accepted": [3, 1, 0],
-    "emitted": [4, 2, 1],
+    **{"proposed": [3, 3, 1], "accepted": [3, 1, 0], "emitted": [4, 2, 1]},
     "expected": [[1.0, 0.5, 0.75], [0.25, 0.75], []],
-    "weights": [[0.5, 0.5, 0.5], [0.5, 0.5], []],
-    "rejected": [None, 17, 9],
+    **{"weights": [[0.5, 0.5, 0.5], [0.5, 0.5], []], "rejected": [None, 17, 9]},
     "agreed": [[True, False, True], [True], []],
 }
 
@@ -79,11 +76,8 @@ def test_each_round_is_a_row_that_identifies_its_sample(tmp_path, stored):
     assert list(rounds) == list(schema("rounds"))
     names = ["sample_id", "weight", *list(schema("rounds"))[-8:]]
     stored(rounds[names].to_csv(index=False))
-    assert rounds[["round", "accepted", "rejected"]].dtypes.tolist() == [
-        "int64",
-        "int64",
-        "float64",
-    ]
+    types = rounds[["round", "accepted", "rejected"]].dtypes.tolist()
+    assert types == ["int64", "int64", "float64"]
 
 
 def test_rounds_of_packed_records_and_without_the_rejected_tokens(tmp_path):
@@ -99,9 +93,8 @@ def test_rounds_of_packed_records_and_without_the_rejected_tokens(tmp_path):
 @pytest.mark.parametrize("name", ROUNDS)
 def test_rounds_that_lack_a_list_are_blank_or_located(tmp_path, name):
     per_round = {other: ROUNDS[other] for other in ROUNDS if other != name}
-    results = specbench.load(
-        run_of(tmp_path / "run", record(), record(per_round=per_round, turn=2))
-    )
+    folder = run_of(tmp_path / "run", record(), record(per_round=per_round, turn=2))
+    results = specbench.load(folder)
     column = {"expected": "expected_acceptance", "weights": "mean_weight"}.get(name, name)
     if name in ("proposed", "accepted", "emitted"):
         with pytest.raises(UsageError, match=rf"samples\.jsonl: {name} in data row 4 is blank"):
@@ -118,15 +111,12 @@ def test_only_the_last_attempt_of_a_sample_counts(tmp_path):
     assert len(specbench.load(tmp_path / "run").rounds) == 1
 
 
-def test_every_committed_run_can_be_read():
+def test_every_committed_run_can_be_read_and_rounds_add_up_to_samples():
     """Older runs may lack what newer ones have, such as times; each page's commands read them."""
     folders = [file.parent for file in REFERENCE.parent.rglob("config.json")]
     for folder in folders:
         assert len(read_samples(folder)) and len(read_summary(folder)), folder
     assert len(folders) > 60
-
-
-def test_rounds_add_up_to_samples():
     results = specbench.load(REFERENCE.parent / "published" / "humaneval-T0")
     key = list(results.rounds)[: list(results.rounds).index("round")]
     summed = results.rounds.groupby(key, dropna=False)[["proposed", "accepted", "emitted"]].sum()
@@ -172,13 +162,8 @@ def test_missing_data_is_one_line(tmp_path, stored):
     (tmp_path / "empty").mkdir()
     empty = specbench.load(tmp_path / "empty")
     without = specbench.load(run_of(tmp_path / "run"))
-    stored(
-        refusals(
-            lambda: specbench.load([tmp_path / "nowhere"]),
-            lambda: empty.rounds,
-            lambda: without.positions,
-        )
-    )
+    asked = lambda: specbench.load([tmp_path / "nowhere"]), lambda: empty.rounds
+    stored(refusals(*asked, lambda: without.positions))
 
 
 def test_loaded_runs_draw_figures_and_display_themselves(reference):

@@ -113,15 +113,10 @@ def test_a_terminal_shows_verdicts_and_figures_in_80_columns(samples):
     alone = next(run_tables.figure_tables(Results.of(_summary=slow).cells))
     assert grid(alone)["sd"]["tokens/s"] == "0.312"  # slow, but not 0
     assert len(alone.columns) == len(figures[0].columns) - 1
-    assert [*alone.notes] == [
-        run_tables.COUNTED,
-        run_tables.PREFILL,
-    ]  # autoregressive is there, with times
+    assert [*alone.notes] == [run_tables.COUNTED, run_tables.PREFILL]  # of a baseline with times
     bare = slow[slow["method"] != "autoregressive"]
-    assert (
-        run_tables.NO_BASELINE
-        in next(run_tables.figure_tables(Results.of(_summary=bare).cells)).notes
-    )
+    without = next(run_tables.figure_tables(Results.of(_summary=bare).cells))
+    assert run_tables.NO_BASELINE in without.notes
     timeless = slow[~slow["metric"].isin(["tokens_per_second", "seconds_per_sample"])]
     untimed = next(run_tables.figure_tables(Results.of(_summary=timeless).cells))
     assert [*untimed.notes] == [run_tables.NO_TIMES, run_tables.COUNTED]
@@ -129,9 +124,7 @@ def test_a_terminal_shows_verdicts_and_figures_in_80_columns(samples):
     assert [t.title for t in results_of(samples[samples["method"] == "sd"]).tables()] == [
         *(figure.title for figure in figures)
     ]
-
-
-def test_prompts_are_counted_where_times_are_those_of_blocks():
+    # Prompts are counted where times are those of blocks.
     counts = pd.DataFrame({"seconds_per_sample_n": [10, 0, 8], "output_tokens_n": [500, 500, 0]})
     assert [*prompt_counts(counts)] == [500, 500, 8]
 

@@ -37,17 +37,14 @@ def halves(texts: int) -> np.ndarray:
     return np.arange(2 * texts) >= texts
 
 
-def test_false_alarms_are_as_rare_as_said():
+def test_false_alarms_are_as_rare_as_said_and_the_same_arm_twice_shares_no_draw():
     draws, alarms, trials = np.random.default_rng(1), 0, 400
     for _ in range(trials):
         texts = texts_of(draws, prompts=5)
         second = np.tile(halves(REPEATS // 2), (5, 1))
         alarms += Traits.of(texts).p_value(second, draws, 19) <= 0.05
     assert 0.02 < alarms / trials < 0.075  # 5 %, within three standard errors
-
-
-def test_the_same_arm_twice_shares_no_draw():
-    """Identical arms: no text is compared with itself, so they are no more alike than others."""
+    # Identical arms: no text is compared with itself, so they are no more alike than others.
     ps = []
     for seed in range(40):
         texts = texts_of(np.random.default_rng(seed), prompts=8)
@@ -56,7 +53,6 @@ def test_the_same_arm_twice_shares_no_draw():
 
 
 def changed(kind: str, texts: list[list[list[int]]]) -> list[list[list[int]]]:
-    """Plant a fault in texts."""
     draws = np.random.default_rng(3)
     match kind:
         case "repeated":
@@ -66,10 +62,8 @@ def changed(kind: str, texts: list[list[list[int]]]) -> list[list[list[int]]]:
         case "length":
             return [[text[: max(1, len(text) // 2)] for text in of] for of in texts]
         case "words":
-            return [
-                [[9 if t == 5 and draws.random() < 0.6 else t for t in x] for x in of]
-                for of in texts
-            ]
+            draw = draws.random
+            return [[[9 if t == 5 and draw() < 0.6 else t for t in x] for x in of] for of in texts]
         case "greedy in three of ten":
             return [[of[0] if draws.random() < 0.3 else text for text in of] for of in texts]
         case "garbled in one of four":
@@ -161,16 +155,12 @@ def test_a_sentence_says_what_is_seen_and_what_would_have_been(monkeypatch):
         for seed, temperature in ((1, 1.0), (2, 1.0), (3, 0.5))
     )
     rows = sampling_rows(frame(plain=plain, fast=fast, cold=cold), "plain")
-    assert dict(zip(rows["arm"], rows["same_texts"], strict=True)) == {
-        "fast": SAME,
-        "cold": DIFFER,
-    }
+    assert rows.set_index("arm")["same_texts"].to_dict() == {"fast": SAME, "cold": DIFFER}
     assert levels == [0.025]  # once for the baseline, at the level of Holm's correction
     judged = rows.assign(label=rows["arm"])
     lines = [*sampling_verdicts(judged)["sentence"]]
-    assert lines[0].startswith(
-        "fast: texts follow the distribution of plain as far as 4 texts of each on 30 prompts"
-    )
+    told = "fast: texts follow the distribution of plain as far as 4 texts of each on 30 prompts"
+    assert lines[0].startswith(told)
     assert lines[1].startswith("cold: texts differ from those of plain (p = ")
     assert lines[2].startswith("greedy texts in ") and "% of such runs" in lines[2]
     few = frame(plain=[of[:3] for of in plain], fast=[of[:3] for of in fast])

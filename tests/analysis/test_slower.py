@@ -27,7 +27,6 @@ def said(make: Make, *cells: dict[str, Any], n: int = 4, blocks: Any = None) -> 
 
 
 def parts(text: str) -> list[tuple[float, list[float]]]:
-    """Return the totals of a sentence, each with its parts."""
     found = re.findall(r"([\d.]+) s \(([^)]*)\)", text)
     return [(float(total), [float(p.split()[0]) for p in of.split(" + ")]) for total, of in found]
 
@@ -35,10 +34,8 @@ def parts(text: str) -> list[tuple[float, list[float]]]:
 def test_the_seconds_of_both_sides_add_up(make, stored):
     stored(*said(make, SLOW, PLAIN))
     for scale in (1.0, 0.0137, 0.017, 7.77, 123.4):
-        timed = [
-            {k: v * scale if "seconds" in k else v for k, v in cell.items()}
-            for cell in (SLOW, PLAIN)
-        ]
+        cells = (SLOW, PLAIN)
+        timed = [{k: v * scale if "seconds" in k else v for k, v in cell.items()} for cell in cells]
         (sentence,) = said(make, *timed)
         for total, pieces in parts(sentence):
             assert min(pieces) > 0
@@ -52,7 +49,7 @@ def test_a_slower_method_is_named_from_three_prompts_on(make, n, seconds, named)
     assert len(said(make, {**SLOW, "decode_seconds": seconds}, PLAIN, n=n)) == named
 
 
-def test_a_difference_that_no_interval_shows_is_not_named(make):
+def test_several_slower_methods_are_one_line_and_faster_or_unshown_ones_none(make, stored):
     rows = [
         {"sample_id": f"p{i}", **cell, "decode_seconds": seconds * (1.6 if i % 2 else 0.4)}
         for cell, seconds in ((SLOW, 2.05), (PLAIN, 1.9))
@@ -61,9 +58,6 @@ def test_a_difference_that_no_interval_shows_is_not_named(make):
     uneven = make(*rows)
     uneven.loc[uneven["method"] == "sd", "decode_seconds"] = [2.05] * 20
     assert not [*slower_methods(uneven)]
-
-
-def test_several_slower_methods_are_one_line_and_faster_ones_none(make, stored):
     lossy = {**SLOW, "method": "lossy", "lenience": 0.5}
     stored(
         *said(make, SLOW, lossy, {**SLOW, "method": "block"}, PLAIN),

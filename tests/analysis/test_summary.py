@@ -70,30 +70,17 @@ def test_every_metric_by_hand(make):
         )
     )  # fmt: skip
     expected = {
-        "quality": 0.5,
-        "draft_acceptance_rate": 28 / 60,
-        "draft_acceptance_rate_sample_mean": 0.6,
-        "acceptance_length": 40 / 12,
-        "acceptance_length_sample_mean": 4.0,
-        "conditional_acceptance_rate": 28 / 38,
-        "expected_acceptance": (14 + 8) / 38,
-        "predicted_acceptance_length": (22 + 10 + 2) / 12,
-        "mean_weight": (5.6 + 8) / 38,
-        "seconds_per_sample": 1.5,
-        "tokens_per_second": 40 / 3,
-        "tokens_per_second_sample_mean": 12.5,
-        "speedup": (40 / 3) / (20 / 5),
+        **{"quality": 0.5, "draft_acceptance_rate": 28 / 60},
+        **{"draft_acceptance_rate_sample_mean": 0.6, "acceptance_length": 40 / 12},
+        **{"acceptance_length_sample_mean": 4.0, "conditional_acceptance_rate": 28 / 38},
+        **{"expected_acceptance": (14 + 8) / 38, "predicted_acceptance_length": (22 + 10 + 2) / 12},
+        **{"mean_weight": (5.6 + 8) / 38, "seconds_per_sample": 1.5, "tokens_per_second": 40 / 3},
+        **{"tokens_per_second_sample_mean": 12.5, "speedup": (40 / 3) / (20 / 5)},
         # 40 tokens at 34 / 12 per round, of 2 / 12 s each, after 1 s of prefill.
-        "predicted_speedup": 40 / (1 + 40 / 34 * 2) / (20 / 5),
-        "prefill_seconds": 0.5,
-        "round_seconds": 2 / 12,
-        "draft_seconds": 0.72 / 12,
-        "verify_seconds": 0.84 / 12,
-        "accept_seconds": 0.24 / 12,
-        "latency_seconds": 2.0,
-        "output_tokens": 20.0,
-        "rounds": 6.0,
-        "length_limit_rate": 0.5,
+        **{"predicted_speedup": 40 / (1 + 40 / 34 * 2) / (20 / 5), "prefill_seconds": 0.5},
+        **{"round_seconds": 2 / 12, "draft_seconds": 0.72 / 12, "verify_seconds": 0.84 / 12},
+        **{"accept_seconds": 0.24 / 12, "latency_seconds": 2.0, "output_tokens": 20.0},
+        **{"rounds": 6.0, "length_limit_rate": 0.5},
         "repetition": 0.5,  # the second text is too short
         "completed_quality": 0.0,
     }
@@ -115,9 +102,8 @@ def test_autoregressive_has_no_acceptance_and_is_its_own_baseline(make):
 
 
 def test_counts_that_only_some_texts_report_give_no_acceptance(make):
-    silent = dict.fromkeys(
-        ["rounds", "proposed", "accepted", "judged", "draft_acceptance_rate", "acceptance_length"]
-    )
+    rates = ("draft_acceptance_rate", "acceptance_length")
+    silent = dict.fromkeys(["rounds", "proposed", "accepted", "judged", *rates])
     at_limit = {"sample_id": "a", "stopped_by": "length", "output_tokens": 30}
     at_stop = {"sample_id": "b", "stopped_by": "stop", "output_tokens": 3}
     acceptance = [name for name in FIGURES if "accept" in name and "seconds" not in name]
@@ -131,14 +117,11 @@ def test_counts_that_only_some_texts_report_give_no_acceptance(make):
     assert value(partial, "output_tokens") == value(whole, "output_tokens")
 
 
-def test_prompts_without_a_reference_have_no_quality(make):
+def test_quality_needs_a_reference_and_speedup_shared_prompts_under_the_same_conditions(make):
     summary = summarise(make({"quality_metric": None, "quality": None})).set_index("metric")
     assert np.isnan(summary.loc["quality", "value"])
     assert pd.isna(summary.loc["quality", "unit"])
     assert summary.loc["tokens_per_second", "value"] == 20
-
-
-def test_speedup_is_measured_on_shared_prompts_under_the_same_conditions(make):
     rows = [{"sample_id": "a", "output_tokens": 40}, {"sample_id": "b", "output_tokens": 4000}]
     base = {**AUTOREGRESSIVE, "sample_id": "a", "output_tokens": 10}
     assert value(summarise(make(*rows, base)), "speedup") == pytest.approx(4.0)
@@ -194,9 +177,8 @@ def test_a_column_with_a_heading_is_shown_with_its_mean_over_all_texts(make):
 
 
 def bleu_samples(make, column="quality", **changes):
-    samples = make(
-        *({"sample_id": str(i), "quality_metric": "bleu", **changes} for i in range(len(TERMS)))
-    )
+    named = ({"sample_id": str(i), "quality_metric": "bleu", **changes} for i in range(len(TERMS)))
+    samples = make(*named)
     return samples.assign(bleu_terms=TERMS, **{column: 4 * [1.0, 0.3, 0.2]})
 
 
@@ -241,10 +223,8 @@ def repeated(make, column="quality", primary="pass@1", passes=PASSES):
 def test_pass_at_k_is_the_share_of_subsets_as_far_as_repeats_go(make, column, primary):
     summary = summarise(repeated(make, column, primary))
     for k in (2, 5):
-        shares = [
-            np.mean([any(subset) for subset in combinations(results, k)])
-            for results in PASSES.values()
-        ]
+        subsets = (combinations(results, k) for results in PASSES.values())
+        shares = [np.mean([any(subset) for subset in each]) for each in subsets]
         pass_at_k = row(summary, f"pass@{k}")
         assert pass_at_k["value"] == pytest.approx(np.mean(shares), abs=1e-12)
         assert (pass_at_k["n"], pass_at_k["unit"]) == (len(PASSES), f"pass@{k}")
@@ -252,7 +232,7 @@ def test_pass_at_k_is_the_share_of_subsets_as_far_as_repeats_go(make, column, pr
     assert "pass@10" not in set(summary["metric"])
 
 
-def test_further_metrics_have_separate_columns_in_the_wide_table(make):
+def test_further_metrics_have_columns_and_pass_at_k_needs_k_scored_repeats(make):
     summary = summarise(repeated(make).assign(rouge1=0.25))
     assert further_metrics(cells_of(summary)) == ["rouge1", "pass@2", "pass@5"]
     (cell,) = cells_of(summary).to_dict("records")
@@ -260,9 +240,6 @@ def test_further_metrics_have_separate_columns_in_the_wide_table(make):
     assert cell["pass@2_low"] == row(summary, "pass@2")["ci_low"]
     assert [shown(name).heading for name in ("rouge1", "pass@2")] == ["ROUGE-1", "pass@2"]
     assert shown("pass@2").scale == shown("pass@1").scale
-
-
-def test_pass_at_k_needs_k_scored_repeats_of_every_prompt(make):
     fewer = repeated(make, passes={**PASSES, "b0": [0, 0, 0, 0]})
     assert {"pass@2", "pass@5"} & set(summarise(fewer)["metric"]) == {"pass@2"}
     samples = repeated(make)
@@ -305,10 +282,8 @@ def test_differences_of_texts_are_paired_and_zero_for_the_same_texts(make):
     assert signs.pop("quality") == (False, True)
     assert signs.pop("completed_quality") == (False, False)
     assert set(signs.values()) == {(True, False)}
-    assert [contrast(sd, sd, OF_TEXTS[name]).value for name in ("quality", "output_tokens")] == [
-        0,
-        0,
-    ]
+    same = [contrast(sd, sd, OF_TEXTS[name]).value for name in ("quality", "output_tokens")]
+    assert same == [0, 0]
     assert contrast(sd, sd.assign(repetition=np.nan), REPETITION_LESS).n == 0  # not recorded
 
     table = less_than_sd(pd.concat([lossy, sd, make({**AUTOREGRESSIVE, "sample_id": "p00"})]))

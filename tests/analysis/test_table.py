@@ -31,10 +31,7 @@ TABLE = Table(
     [
         ["sd", "50.1", TableCell("66.2", "[65.0, 67.4]"), "", ""],
         [
-            "static w=0.5",
-            "72.9",
-            TableCell("-5.1", "[-6.0, -4.2]"),
-            "9.0",
+            *("static w=0.5", "72.9", TableCell("-5.1", "[-6.0, -4.2]"), "9.0"),
             TableCell("66.3", best=True),
         ],
     ],
@@ -42,13 +39,10 @@ TABLE = Table(
 )
 
 
-def test_every_writer_shows_the_same_table(stored):
+def test_every_writer_shows_the_same_table_and_no_width_drops_a_column(stored):
     stored(to_text(TABLE, width=80), to_markdown(TABLE), to_latex(TABLE))
     narrow = to_text(TABLE, width=40)  # groups stay together and the stub is repeated
     assert [narrow.count(text) for text in ("method", "static w=0.5", "a_task")] == [2, 2, 1]
-
-
-def test_no_width_drops_a_column_or_breaks_a_line():
     columns = [Column("the name"), *(Column(f"heading {at}") for at in range(12))]
     rows = [[f"row {row}", *(f"{row}.{at:02}" for at in range(12))] for row in range(3)]
     for width in (20, 33, 47, 60, 80):
@@ -58,28 +52,21 @@ def test_no_width_drops_a_column_or_breaks_a_line():
         assert all(f"heading {at}" in text for at in range(12))
 
 
-def test_text_wraps_between_words_but_not_inside_paths(stored):
+def test_text_wraps_between_words_and_html_has_the_headings_of_groups(stored):
     prose = Column("meaning", align="left")
     path = "/somewhere/that/cannot/be/cut"
     rows = [["sd", "some words that have to be wrapped", path], ["漢字", "one\ntwo", ""]]
     shown = to_text(Table("", [Column("name"), prose, prose], rows), width=60)
-    stored(shown)
     assert max(map(cell_len, shown.splitlines())) <= 60
-
-
-def test_html_has_the_headings_of_groups_and_no_line_breaks_in_intervals(stored):
     columns = [Column("method"), *(Column("p50", name) for name in ("first token", "between"))]
     page = to_html(Table("", columns, [["sd, again", "1 [0, 2]", TableCell("3", "[2, 4]")]]))
-    stored(page)
+    stored(shown, page)  # with the headings of groups, and no line breaks in intervals
 
 
-def test_a_shared_note_appears_once_below_the_last_table():
+def test_notes_appear_once_special_characters_are_escaped_and_empty_columns_dropped():
     tables = [Table("", [Column("a")], [["x"]], notes) for notes in (["n", "first"], ["n"])]
     shown = to_text(*tables, width=20).split("\n\n")
     assert [part.splitlines()[-1] for part in shown] == ["x", "first", "x", "n"]
-
-
-def test_special_characters_are_escaped():
     table = Table("*<a>*", [Column("x_y")], [[r"[a](b) & c|d \ 5%"]])
     assert r"| [a]\(b) & c\|d \\ 5% |" in to_markdown(table)
     assert r"{[}a](b) \& c\textbar{}d \textbackslash{} 5\%" in to_latex(table)
@@ -87,9 +74,6 @@ def test_special_characters_are_escaped():
         Table("λ ε ± ≤ →", [Column("-")], [["-"]])
     )
     assert r"é $\alpha$ U+2603" in to_latex(Table("é α ☃", [Column("-")], [["2 - -1"]]))
-
-
-def test_empty_columns_are_dropped_except_the_stub():
     table = Table("", [Column("a"), Column("b"), Column("c")], [["", "", "1"], ["", "", ""]])
     assert drop_empty(table).columns == [Column("a"), Column("c")]
 
@@ -108,10 +92,8 @@ def test_numbers_are_blank_where_unknown_and_have_no_sign_where_zero():
 
 def test_every_sign_that_tables_use_has_a_command_in_latex():
     """Of all strings of the code that makes tables, and of the signs of parameters."""
-    sources = [
-        *Path(tables.__file__).parent.rglob("*.py"),
-        *Path(words.__file__).parent.glob("*.py"),
-    ]
+    folder, verdicts = (Path(of.__file__).parent for of in (tables, words))
+    sources = [*folder.rglob("*.py"), *verdicts.glob("*.py")]
     strings = {
         node.value
         for path in sources
@@ -128,9 +110,8 @@ def test_every_sign_that_tables_use_has_a_command_in_latex():
 def test_a_caption_is_one_sentence_and_a_label_has_no_number_of_the_run():
     title = "mini-math on mini, T = 1: 500 prompts tell quality to ±1.1 points"
     text = to_latex(Table(title, [Column("-")], [["-"]], ["A note.\nIts second line."]))
-    assert (
-        r"\caption{mini-math on mini, T = 1: 500 prompts tell quality to $\pm$1.1 points.}" in text
-    )
+    caption = r"mini-math on mini, T = 1: 500 prompts tell quality to $\pm$1.1 points."
+    assert rf"\caption{{{caption}}}" in text
     assert r"\label{tab:mini-math-on-mini-T-1}" in text
     assert "\n% A note. Its second line.\n" in text
     many = to_latex(Table("At equal acceptance: x, T = 1, n = 20 to 50", [Column("-")], [["-"]]))

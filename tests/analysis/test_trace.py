@@ -23,7 +23,6 @@ Round = tuple[str, str, str]
 
 
 def decode(ids: Sequence[int]) -> str:
-    """Return the text of tokens that are bytes."""
     return bytes(ids).decode("utf-8", errors="replace")
 
 
@@ -68,9 +67,8 @@ TASKS = [made(TEXT), *STATICS, made(TEXT, task="code"), made(TEXT, sample_id="b"
 FAILED = made(TEXT, status="error", error="no memory")
 
 
-@pytest.mark.parametrize(
-    ("records", "asked", "name", "values"),
-    [
+def test_a_sample_is_found_refused_or_chosen(stored):
+    for records, asked, name, values in (
         (TASKS, {"sample": "b"}, "sd", {"sample_id": "b"}),
         (TASKS, {"task": "sums", "method": "static w=0.8"}, "static w=0.8", {"weight": 0.8}),
         (TASKS, {"sample": "a", "task": "code"}, "sd", {"task": "code"}),
@@ -78,21 +76,13 @@ FAILED = made(TEXT, status="error", error="no memory")
         ([FAILED, made(TEXT)], {}, "sd", {"status": "ok"}),
         ([made(TEXT, repeat=r) for r in (0, 1)], {}, "sd", {"repeat": 0}),
         ([made(TEXT, turn=t) for t in (1, 2)], {"method": "sd turn 2"}, "sd turn 2", {"turn": 2}),
-    ],
-)
-def test_a_sample_is_found(records, asked, name, values):
-    record, label = traces.find_sample(records, **asked)
-    assert label == name
-    assert vars(record).items() >= values.items()
-
-
-def test_a_sample_that_does_not_exist_or_failed_is_refused(stored):
+    ):
+        record, label = traces.find_sample(records, **asked)
+        assert label == name
+        assert vars(record).items() >= values.items()
     asked = {"sample": "c"}, {"sample": "a", "task": "sum"}, {"method": "ds"}
     refused = [partial(traces.find_sample, TASKS, **each) for each in asked]
     stored(refusals(*refused, partial(traces.find_sample, [FAILED])))
-
-
-def test_a_sample_worth_seeing_is_chosen():
     everything = made(("ABCD", "", "e"), method="static").filled(weight=0.0)
     relaxed = made(("aB", "x", "c"), method="lossy")
     learned = made(("aBc", "x", "d"), ("a", "x", "b"), method="diversed", weight=0.5, head="h")
@@ -128,7 +118,7 @@ def test_a_run_without_a_pair_is_refused(tmp_path, stored):
     stored(refused)
 
 
-def test_a_round_is_its_accepted_drafts_and_one_token_of_the_target():
+def test_a_round_is_its_accepted_drafts_and_a_token_of_the_target_and_the_end_has_no_id():
     marked = traces.tokens(made(("aB", "x", "c"), ("defgh", "", "i"), weight=0.3))
     kinds = traces.AGREED, traces.MISMATCH, traces.REJECTED, traces.CORRECTION
     expected = [(letter, kind, 1) for letter, kind in zip("aBxc", kinds, strict=True)]
@@ -138,17 +128,11 @@ def test_a_round_is_its_accepted_drafts_and_one_token_of_the_target():
     assert [t.weight for t in marked[:4]] == pytest.approx([0.3, 0.4, 0.5, 0.5])
     assert [t.expected for t in marked[:4]] == pytest.approx([0.9, 0.8, 0.7, 0.7])
     assert (marked[-1].expected, marked[-1].weight) == (None, None)
-
-
-def test_the_end_token_has_no_id():
     *_, rejected, end = traces.tokens(made(("ab", "x", "$"), end=True))
     assert (rejected[:2], end[:2]) == ((120, traces.REJECTED), (None, traces.CORRECTION))
     by_the_draft = traces.tokens(made(("ab$", "", ""), end=True))
     assert by_the_draft[-1][:2] == (None, traces.AGREED)
     assert [piece.text for piece in traces.pieces(by_the_draft, decode)] == ["a", "b", traces.END]
-
-
-def test_autoregressive_tokens_are_target_tokens():
     assert {t.kind for t in traces.tokens(made(("", "", "a"), ("", "", "b")))} == {traces.TARGET}
 
 
@@ -200,7 +184,7 @@ def test_pieces_add_up_to_the_text():
         )
 
 
-def test_a_tokenizer_that_drops_the_first_space():
+def test_a_tokenizer_may_drop_the_first_space_and_control_characters_are_symbols():
     words = [" the", " cat", " sat", "s"]
 
     def like_sentencepiece(ids):
@@ -211,9 +195,6 @@ def test_a_tokenizer_that_drops_the_first_space():
         [traces.Token(number, kind, 1) for number, kind in kinds], like_sentencepiece
     )
     assert [piece.text for piece in text_pieces] == ["the", " cat", " sat", "s"]
-
-
-def test_control_characters_are_shown_as_symbols():
     assert traces.visible("a\x1b[31m\x07\x9b\tb\n") == "a␛[31m␇␡\tb\n"
     assert traces.visible("a\nb", traces.MISMATCH) == "a↵\nb"
     assert traces.visible("a\nb", traces.REJECTED) == "a↵b"
@@ -231,30 +212,25 @@ def seen(traced: traces.Trace, colours: str | None) -> str:
 
 
 def styles(text: str, output: str) -> set[str]:
-    """Return the ANSI codes that style a text."""
     (codes,) = re.findall(rf"\x1b\[([\d;]+)m{re.escape(text)}\x1b", output)
     return set(codes.split(";"))
 
 
-def test_without_colours_marks_are_printed(stored):
-    stored(seen(traces.trace(made(*ROUNDS, end=True), "sd", decode), None))
+def test_without_colours_marks_are_printed_after_a_prompt_that_may_be_shortened(stored):
+    marked = [traces.trace(made(*ROUNDS, end=True), "sd", decode)]
+    prompts = ("Why\x1b?\n", 3000 * "a" + "end")
+    marked += [traces.trace(made(*ROUNDS), "sd", decode, prompt) for prompt in prompts]
+    alone = made(("", "", "a"), ("", "", "b"), method="autoregressive", draft_length=0)
+    marked += [traces.trace(alone, "autoregressive", decode)]  # which needs no marks
+    stored(*(seen(traced, None) for traced in marked))
 
 
-def test_the_prompt_precedes_the_text_and_a_long_one_is_shortened(stored):
-    long = 3000 * "a" + "end"
-    prompts = ("Why\x1b?\n", long)
-    stored(*(seen(traces.trace(made(*ROUNDS), "sd", decode, prompt), None) for prompt in prompts))
-
-
-def test_in_colours_each_kind_has_its_own_style():
+def test_in_colours_each_kind_has_its_own_style_and_a_weight_is_a_shade():
     body = seen(traces.trace(made(*ROUNDS), "sd", decode), "standard").split("\n\n")[1]
     assert body.startswith("a\x1b")
     assert styles("B", body) == {"4", "32"}  # green, underlined
     assert styles("x", body) == {"9", "31"}  # red, struck through
     assert styles("c", body) == {"1"}
-
-
-def test_a_weight_is_a_shade():
     output = seen(traces.trace(made(("ab", "x", "c"), weight=0.0), "static", decode), "truecolor")
     legend, body = output.split("\n\n")
     assert "mean w 0.00" in legend
@@ -263,11 +239,6 @@ def test_a_weight_is_a_shade():
     # The rejected draft and its correction have the same weight.
     assert len(set(re.findall(r"48;2;(\d+);\d+;\d+m[xc]", body))) == 1
     assert "48;2" not in seen(traces.trace(made(("ab", "x", "c")), "sd", decode), "truecolor")
-
-
-def test_autoregressive_needs_no_marks(stored):
-    record = made(("", "", "a"), ("", "", "b"), method="autoregressive", draft_length=0)
-    stored(seen(traces.trace(record, "autoregressive", decode), None))
 
 
 @pytest.mark.parametrize("colours", [None, "truecolor"])

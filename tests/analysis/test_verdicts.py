@@ -32,15 +32,14 @@ def test_equal_methods_are_rarely_told_apart(planted):
     """A negative control: at 95 %, one verdict in 20 is wrong by chance."""
     runs = pd.concat(planted(n=40, seed=n, task=f"task {n}") for n in range(40))
     table = verdicts(verdict_rows(runs[runs["method"] != "static"]))
-    speed, quality = (
-        table.loc[table["method"] == "typical", name] for name in ("speed", "quality")
-    )
+    judged = table[table["method"] == "typical"]
+    speed, quality = judged["speed"], judged["quality"]
     assert len(speed) == 40
     assert (speed != words.UNSHOWN).sum() <= 6
     assert (quality != words.UNSHOWN).sum() <= 6
 
 
-def test_the_verdict_is_that_of_the_comparison(planted):
+def test_the_verdict_is_that_of_the_comparison_grouped_by_task_and_blank_without_sd(planted):
     samples = planted(times=1.3, better=-0.3)
     rows = compare(samples, ["acceptance"]).rows.set_index(["against", "metric"])
     times = rows.loc[("sd", "times_as_fast")]
@@ -49,9 +48,6 @@ def test_the_verdict_is_that_of_the_comparison(planted):
     assert f"{times['value']:.2f} [{times['ci_low']:.2f}, {times['ci_high']:.2f}]" in sentence
     low, high = sorted(-100 * worse[end] for end in ("ci_low", "ci_high"))
     assert f"{-100 * worse['value']:.1f} [{low:.1f}, {high:.1f}] points lower" in sentence
-
-
-def test_verdicts_are_grouped_by_task_and_blank_without_sd(planted):
     run = planted()
     both = verdicts(compare(pd.concat([run, run.assign(task="mini-code")])).rows)
     assert tuple(both.columns) == VERDICTS
@@ -127,9 +123,8 @@ def test_times_of_different_sessions_are_not_compared(planted):
 
 def test_a_speed_up_has_the_baseline_of_its_session(planted):
     first = planted(times=1.3)
-    ar = first[first["method"] == "sd"].assign(
-        method="autoregressive", draft_length=0, accepted=None
-    )
+    alone = {"method": "autoregressive", "draft_length": 0, "accepted": None}
+    ar = first[first["method"] == "sd"].assign(**alone)
     added = first[first["method"] == "typical"]
     later = added.assign(session=1, decode_seconds=2 * added["decode_seconds"])
     again = ar.assign(session=1, timing="baseline", decode_seconds=2 * ar["decode_seconds"])

@@ -46,14 +46,8 @@ def row_of(quality, speed, margin=math.nan, **changes):
     return {
         **wide(figures),
         **{"against": SD, "label": "fast", "quality": 0.5, "quality_metric": "accuracy"},
-        **{
-            "n": 300,
-            "batch_size": 1,
-            "blocks": math.nan,
-            "noise": math.nan,
-            "margin": margin,
-            "again": False,
-        },
+        **{"n": 300, "batch_size": 1, "blocks": math.nan, "noise": math.nan},
+        **{"margin": margin, "again": False},
         **{"low_with_failures": low, "lowest": low, "prompts_needed": 900, "differ": 0.1},
         **{"load": 1.0, "concurrency": math.nan, "remarks": "", "refused": math.nan},
         **{"missing": math.nan, "missing_in_baseline": math.nan},
@@ -84,18 +78,15 @@ def test_the_same_intervals_have_the_same_words_in_every_mode(quality, speed):
         elif within and quality[1] < 0:
             expected = f"{alone}, within {margin:g}"
         assert judged["verdict"] == expected
-        assert ("a loss is shown" in judged["sentence"]) == (
-            quality[1] < 0 and not quality[1] < -margin
-        )
+        is_loss = quality[1] < 0 and not quality[1] < -margin
+        assert ("a loss is shown" in judged["sentence"]) == is_loss
         (table,) = margin_tables(margin_frame(row | judged))
         assert expected in str(table.rows[-1])
-        assert (
-            json.loads(pd.DataFrame([judged]).to_json(orient="records"))[0]["verdict"] == expected
-        )
+        (written,) = json.loads(pd.DataFrame([judged]).to_json(orient="records"))
+        assert written["verdict"] == expected
 
 
 def verdict_lines(quality, speed):
-    """The lines of the table of verdicts on one row."""
     row = row_of(quality, speed)
     shared = dict.fromkeys(COMPARISON, math.nan) | row
     shared |= {"at": OWN, "points": 1, "method": "typical", "task": "math", "pair": "mini"}
@@ -168,9 +159,9 @@ def test_heads_of_one_recipe_are_judged_by_their_mean(make):
     """Beside ``--against``, too: the three heads, then their mean."""
     rng = np.random.default_rng(0)
     base = 1.0 * (rng.random(200) < 0.6)
-    samples = [
-        {"sample_id": f"p{i:03}", "quality": score, "method": "sd"} for i, score in enumerate(base)
-    ]
+    names = [f"p{i:03}" for i in range(200)]
+    rows = zip(names, base, strict=True)
+    samples = [{"sample_id": name, "quality": score, "method": "sd"} for name, score in rows]
     for seed in range(3):
         lost = rng.random(200) < 0.05 * seed
         samples += [
@@ -184,9 +175,7 @@ def test_heads_of_one_recipe_are_judged_by_their_mean(make):
 
     rows = margin_rows(make(*samples), "sd", 2)
     mean = rows[rows["label"].str.contains("mean of 3 seeds")].iloc[0]
-    heads = (
-        rows[rows["head"].notna()] if "head" in rows else rows[rows["label"].str.contains("seed-")]
-    )
+    heads = rows[rows["label"].str.contains("seed-")]
     assert len(heads) == 3
     assert mean[QUALITY_LESS] == pytest.approx(heads[QUALITY_LESS].mean())
     assert mean[f"{QUALITY_LESS}_low"] < heads[QUALITY_LESS].mean() < mean[f"{QUALITY_LESS}_high"]

@@ -20,8 +20,6 @@ from .made import reduce_run
 
 
 class Result(NamedTuple):
-    """The result of a command line."""
-
     code: int
     out: str
     err: str

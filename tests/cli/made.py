@@ -25,7 +25,6 @@ POINTS: list[Point] = [
 
 
 def write_run(folder: Path, points: Sequence[Point] = POINTS, pair: str = "mini") -> Path:
-    """Write ``samples.csv`` and ``summary.csv`` of a run on mini-math."""
     rng = np.random.default_rng(0)
     rows = [
         {
@@ -56,7 +55,6 @@ def records(run: Path) -> list[Values]:
 
 
 def edit_object(path: Path, change: Callable[[Values], object]) -> None:
-    """Change the object in a JSON file."""
     content = json.loads(path.read_text())
     change(content)
     path.write_text(json.dumps(content))
@@ -72,7 +70,6 @@ def lines(path: Path, change: Callable[[list[Values]], list[Values]]) -> None:
 
 
 def edit_rows(path: Path, change: Callable[[list[Values]], object]) -> None:
-    """Change the rows of a CSV file."""
     table = rows(path)
     names = list(table[0])
     change(table)

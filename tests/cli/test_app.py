@@ -22,13 +22,9 @@ from .conftest import imported
 HEAVY = {"torch", "transformers", "pandas", "numpy", "matplotlib", "datasets"}
 
 
-def test_light_commands_import_nothing_heavy():
-    assert not HEAVY & imported(
-        "run --help", "list methods", "list drafters", "list tasks", "list pairs"
-    )
-
-
-def test_help_of_all_loads_no_command():
+def test_light_commands_import_nothing_heavy_and_help_of_all_loads_no_command():
+    lists = (f"list {what}" for what in ("methods", "drafters", "tasks", "pairs"))
+    assert not HEAVY & imported("run --help", *lists)
     # Imports dominate the time of the help.
     loaded = imported("--help")
     assert not loaded & {*HEAVY, "pydantic", "jinja2"}
@@ -38,13 +34,10 @@ def test_help_of_all_loads_no_command():
     }
 
 
-def test_the_summary_of_a_command_starts_its_help():
+def test_a_summary_starts_the_help_of_a_command_and_without_one_three_ways_are_named(cli):
     for name, listed in COMMANDS.items():
         summary = (load(name).help or "").partition("\n\n")[0].replace("\n", " ")
         assert summary == listed.purpose
-
-
-def test_without_a_command_three_ways_to_start_are_named(cli):
     result = cli()
     assert (result.code, result.err) == (0, "")
     assert re.findall(r"^  specbench (\S+)", result.out, re.MULTILINE) == ["run", "decide", "run"]

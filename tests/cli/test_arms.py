@@ -53,8 +53,6 @@ def test_a_body_is_sent_to_all_or_one_and_belongs_to_the_run(cli):
 
 
 def ending(reason: str, every: int = 3) -> Any:
-    """End every third answer by a reason after one word."""
-
     def fault(handler: Handler, body: dict[str, Any]) -> bool:
         if body["max_tokens"] <= 16 or sum(map(ord, str(body["messages"]))) % every:
             return False
@@ -167,8 +165,6 @@ def test_comparing_servers_without_a_baseline_names_the_remedy(cli):
 
 
 def delivering(delta: dict[str, Any], **usage: int) -> Fake:
-    """A server that answers every request by one delta."""
-
     def fault(handler: Handler, body: dict[str, Any]) -> bool:
         handler.begin()
         for choice in ({"delta": delta}, {"delta": {}, "finish_reason": "stop"}):

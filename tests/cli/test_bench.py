@@ -18,12 +18,10 @@ TABLES = ["summary.csv", "summary.md", *RUN]
 
 @pytest.fixture(autouse=True)
 def bandwidth(monkeypatch) -> None:
-    """Use a fixed bandwidth."""
     monkeypatch.setattr(bench_runner, "copy_bandwidth", lambda device, size: 1e10)
 
 
 def systems(cli) -> pd.DataFrame:
-    """Return the rows of systems, without those of ratios."""
     table = pd.read_csv(io.StringIO(cli("table", "out", "--format", "csv", code=0).out))
     return table[table["ratio"].isna()] if "ratio" in table else table
 

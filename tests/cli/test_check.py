@@ -1,7 +1,4 @@
-"""``specbench check``: output, files, verdicts and planted faults.
-
-Six faults of speculative decoding are planted in the loop: the check must exit 1 and name each.
-"""
+"""``specbench check``: output, files, verdicts, and six planted faults that it must name."""
 
 import json
 import re
@@ -29,6 +26,7 @@ from specbench.methods import verdict
 from specbench.validation import check as checking
 
 from ..engine.tiny import blurred, build, config, pair_of
+from ..told import DATA
 from .conftest import Cli, Result
 
 Patch = pytest.MonkeyPatch
@@ -53,13 +51,7 @@ def load_by(monkeypatch: Patch, load_pair: Callable[..., LoadedPair]) -> None:
 
 @pytest.fixture(autouse=True)
 def loaded(monkeypatch, tmp_path) -> list[str]:
-    """Replace the bundled pair by the tiny one, with a head whose weights vary strongly.
-
-    Rounds are sampled at T = 1 only, see ``both_samplings``.
-
-    Returns:
-        The formats in which the pair is loaded.
-    """
+    """Replace the bundled pair by the tiny one, with a head; return the formats of loading."""
     formats: list[str] = []
 
     def load_pair(spec: Any, loading: Any) -> LoadedPair:
@@ -84,12 +76,10 @@ def loaded(monkeypatch, tmp_path) -> list[str]:
 
 @pytest.fixture
 def both_samplings(loaded, monkeypatch) -> None:
-    """Sample rounds with all options of sampling too."""
     monkeypatch.setattr(checking, "SAMPLINGS", SAMPLINGS)
 
 
 def check(cli: Cli, method: str = "sd", *more: str) -> tuple[Result, list[dict[str, Any]]]:
-    """Run a small check; return its output and findings."""
     head = ("--head", "head") if "diversed" in method else ()
     result = cli(
         "check", "-m", method, "--prompts", "prompts.txt", *head, "--samples", "160",
@@ -277,34 +267,7 @@ def test_a_planted_fault_is_named(cli, monkeypatch, fault):
     assert "positions, cache slots" in out or "probabilities" not in harmed
 
 
-USER_RULES = """
-import torch
-from specbench.methods import Parameter, Verdict, pick, rule
-from specbench.methods.laws import Split, total
-
-def law(at, keep):
-    kept = torch.where(at.p1 >= at.p1.topk(keep, -1).values[:, -1:], at.q, 0)
-    return Split(kept, (1 - total(kept)) * at.p)
-
-def wrong_law(at, keep):
-    return law(at, keep + 2)
-
-def plain(at, x, *, keep=3):
-    near = (at.p1 >= at.p1.topk(keep, -1).values[:, -1:]).to(at.p)
-    return Verdict(pick(near, x), at.p, (at.q * near).sum(-1))
-
-def lying(at, x, *, keep=3):
-    verdict = plain(at, x, keep=keep)
-    return verdict._replace(expected=0.5 * verdict.expected)
-
-@rule(law=law)
-def right(at, x, *, keep=3):
-    return plain(at, x, keep=keep)
-
-@rule(law=wrong_law)
-def wrong(at, x, *, keep=3):
-    return plain(at, x, keep=keep)
-"""
+USER_RULES = (DATA / "own/rules.txt").read_text(encoding="utf-8")
 
 
 def test_an_own_rule_is_compared_with_its_law(cli):

@@ -11,6 +11,7 @@ import pytest
 
 from specbench.experiment.loader import Loader
 
+from ..told import DATA
 from .conftest import imported, load_once
 from .made import rows
 
@@ -55,14 +56,11 @@ def test_it_says_where_speculation_pays(cli, costs):
     assert len(json.loads(cli(*line.split(), code=0).out)["settings"]) == 2 * 3 * 8
 
 
-def test_no_drafts_and_no_schedule_where_nothing_pays(cli, costs):
+def test_acceptance_by_position_needs_no_models_and_a_loss_no_schedule(cli, costs, monkeypatch):
     line = f"decide --acceptance .3,.2 --costs {costs} --batch-size 8 --output o"
     result = cli(*line.split(), code=0)
     assert result.out.startswith("Leave it off at batch 8.\n")
     assert "--speculative" not in result.out
-
-
-def test_acceptance_by_position_needs_no_models(cli, costs, monkeypatch):
     monkeypatch.setattr("specbench.engine.loading.load_pair", None)
     line = f"decide --acceptance .9,.9,.8 --costs {costs} --batch-size 1,8 --drafter greedy"
     result = cli(*line.split(), "--output", "o", code=0)
@@ -155,15 +153,7 @@ def test_what_mlx_printed_are_costs(cli):
     assert "pays from 1.33" in cli(*line.split()).out
 
 
-RUN_BY_PEOPLE = """
---target qwen3-32b --drafter eagle3 --machine h200 --acceptance .75 | with eagle3: N =
---target qwen3-32b --drafter eagle --machine b200 --acceptance .7 | with eagle: N =
---target qwen3.8-27b --drafter mtp --weights q4_k_m --machine rtx5090 --acceptance .9,.8,.8 | RTX 5090, llama.cpp
---target qwen3-8b --drafter dflash --machine b200 --acceptance .85 | with block: N =
---target llama-3.3-70b --drafter eagle3 --machine h200 --gpus 8 --cache fp8 --acceptance .8,.7 | 8 x NVIDIA H200 SXM, vLLM
---target qwen3-14b --drafter eagle3 --machine h100 --context-length 8000 --cached-prompt 6000 --acceptance .6 | Qwen3-14B
---pair gemma3 --machine a100 --weights bf16,fp8 --acceptance .8 | gemma3
---pair llama --machine h200 --serving specbench --acceptance .8 | CUDA graphs"""  # noqa: E501
+RUN_BY_PEOPLE = (DATA / "pricing/run_by_people.txt").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("line", RUN_BY_PEOPLE.strip().splitlines())

@@ -28,9 +28,7 @@ def made(tmp_path) -> Path:
 
 def planned(run: Path, tasks: Values, state: str = "complete") -> None:
     """Say which methods a run was to have on each task, and how it ended."""
-    cells = {
-        task: [{"method": m, "draft_length": 3} for m in names] for task, names in tasks.items()
-    }
+    cells = {t: [{"method": m, "draft_length": 3} for m in names] for t, names in tasks.items()}
     progress = {"state": state, "samples": 200, "failed": 0}
     content: Values = {"samples_planned": 210, "progress": progress}
     content["tasks"] = [{"name": task, "cells": of_task} for task, of_task in cells.items()]
@@ -67,9 +65,7 @@ def test_what_is_not_shown_has_a_reason(made, stored):
     "options",
     ["90 --require-acceptance 80", "2 --require-acceptance 81", "2 --require within -m static"],
 )
-def test_a_gate_ends_with_1_and_one_sentence_below_what_is_printed_anyway(
-    cli, made, stored, options
-):
+def test_a_gate_ends_with_1_and_a_sentence_below_what_is_printed_anyway(cli, made, stored, options):
     line = f"compare {made} --draft-length 3 --json --against sd --margin {options}".split()
     done = cli(*line)
     stored(done.code, done.err)
@@ -132,10 +128,8 @@ def served(tmp_path_factory) -> str:
     asked = [{"prompt": f"Say {i}.", "reference": str(i)} for i in range(40)]
     (folder / "asked.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
     others = {
-        "seven": Fake(solved, report=drafting(7)),
-        "five": Fake(solved, report=drafting(5)),
-        "untold": Fake(solved),
-        "idle": Fake(solved, report=drafting(0, 0)),
+        **{"seven": Fake(solved, report=drafting(7)), "five": Fake(solved, report=drafting(5))},
+        **{"untold": Fake(solved), "idle": Fake(solved, report=drafting(0, 0))},
         "wrong": Fake(lambda prompt: ["so"], report=drafting(7)),
         "silent": Fake(solved, fault=silent),
     }

@@ -25,15 +25,10 @@ from .made import configure, lines, reduce_run
 SECRET = "a private text"
 STEERING = "\x1b[31m\x07\x9b\u202e\u2066\u2028"
 COMMANDS = {
-    "verify": ("verify", "r", "-n", "1"),
-    "score": ("score", "r"),
-    "table": ("table", "r"),
-    "latex": ("table", "r", "--format", "latex"),
-    "csv": ("table", "r", "--format", "csv"),
-    "compare": ("compare", "r"),
-    "plot": ("plot", "acceptance-time", "r"),
-    "trace": ("trace", "r", "-m", "sd"),
-    "report": ("report", "r", "-o", "report.html"),
+    **{"verify": ("verify", "r", "-n", "1"), "score": ("score", "r"), "table": ("table", "r")},
+    **{"latex": ("table", "r", "--format", "latex"), "csv": ("table", "r", "--format", "csv")},
+    **{"compare": ("compare", "r"), "plot": ("plot", "acceptance-time", "r")},
+    **{"trace": ("trace", "r", "-m", "sd"), "report": ("report", "r", "-o", "report.html")},
     "resume": ("run", "-m", "sd", "-t", "mini-math", "--output", "r", "--no-progress"),
 }
 READERS = [name for name in COMMANDS if name != "resume"]

@@ -22,16 +22,13 @@ def test_columns_of_every_table_are_explained(cli, stored):
     assert "samples, rounds" in lines and "runs" in lines
 
 
-def test_bundled_models_are_named_and_not_located(cli, monkeypatch):
+def test_bundled_models_and_heads_are_listed_by_their_names(cli, monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
     shown = cli("list", "pairs").out
     assert "bundled" in shown and "specbench/pairs" not in shown
     assert max(map(len, shown.splitlines())) <= 60  # piped tables follow COLUMNS
     rows = json.loads(cli("list", "pairs", "--json").out)
     assert rows[0]["target"] == rows[0]["draft"] == "bundled"
-
-
-def test_heads_are_listed_by_the_names_that_every_command_takes(cli):
     rows = json.loads(cli("list", "heads", "--json").out)
     assert [row["head"] for row in rows] == [*bundled_heads()]
     printed = cli("list", "heads").out
@@ -51,16 +48,13 @@ def test_metrics_and_figures_are_described(cli, kind):
     assert rows[0]["description"].split()[0] in cli("list", kind).out
 
 
-def test_every_page_is_listed_with_its_question(cli):
+def test_every_page_is_listed_with_its_question_and_printed_as_it_is_written(cli):
     result = cli("docs", code=0)
     for name, path in pages().items():
         question = path.read_text(encoding="utf-8").splitlines()[0].partition(": ")[2]
         (line,) = (line for line in result.out.splitlines() if line.startswith(f"{name} "))
         assert line.endswith(question)
     assert {"methods", "tasks", "training", "results"} <= set(pages())
-
-
-def test_a_page_is_printed_as_it_is_written(cli):
     assert cli("docs", "tasks").out == pages()["tasks"].read_text(encoding="utf-8")
 
 

@@ -20,8 +20,6 @@ from specbench.runs.configuration import Settings
 
 
 class Drawing(Options):
-    """Options for this test."""
-
     size: float = option(2.0, "How large.", gt=0)
     shades: list[int] = option([3, 5], "Numbers.", flags=("--shades", "-s"))
     names: list[str] | None = option(None, "Words.", complete=lambda: ["red", "blue"])
@@ -80,15 +78,12 @@ def test_a_field_is_an_option_with_its_type_and_default():
     assert Sketch.ordered_fields()[0] == "pencil"
 
 
-def test_explicit_options_override_a_preset_even_at_their_defaults():
+def test_explicit_options_override_a_preset_and_become_arguments_where_they_differ():
     preset = RunSettings(preset="paper")
     assert (preset.limit, preset.max_new_tokens, preset.draft_length) == (100, 128, [5])
     changed = RunSettings(preset="paper", limit=3, max_new_tokens=None)
     assert (changed.limit, changed.max_new_tokens, changed.max_prompt_tokens) == (3, None, 2048)
     assert set(preset.part(Settings).model_dump()) == set(Settings.model_fields)
-
-
-def test_options_that_differ_from_defaults_become_arguments():
     assert Models().retyped() == Tasks().retyped() == []
     models = Models(pair="llama", threads=2, dtype="bfloat16", trust_remote_code=True)
     tasks = Tasks(task=["gsm8k", "my task.toml"], folder=Path("files"), shots=0)
@@ -102,13 +97,10 @@ def test_options_that_differ_from_defaults_become_arguments():
     assert models.updated(pair="mini").part(Loading).threads == 2
 
 
-def test_a_pair_is_named_given_another_draft_or_made_of_two_models():
+def test_a_pair_is_named_or_made_of_models_and_paper_is_the_papers_methods():
     assert Models().spec() == get_pair("mini")
     assert Models(pair="llama", draft="a/b").spec() == with_draft(get_pair("llama"), "a/b")
     assert Models(target="a/b", draft="a/c").spec() == custom_pair("a/b", "a/c")
-
-
-def test_all_is_every_method_and_paper_those_of_the_paper():
     paper = ["autoregressive", "sd", "lossy", "speccascade", "static", "diversed"]
     assert Methods().names == Methods(method=["paper"]).names == paper
     assert Methods(method=["all"]).names == list(METHODS)
@@ -128,7 +120,7 @@ def test_offline_applies_to_models_too():
     subprocess.run([sys.executable, "-c", program], env=environment, check=True)
 
 
-def test_any_parameter_of_a_method_can_be_set_by_name():
+def test_any_parameter_can_be_set_by_name_and_a_list_may_name_a_value_twice():
     asked = Methods(method=["relaxed", "static"], set_values=["margin=0.1", "0.2", "weight=0.3"])
     assert [(name, p.get("margin"), p.get("weight")) for name, p in asked.variants()] == [
         *(("relaxed", 0.1, None), ("relaxed", 0.2, None)),
@@ -137,6 +129,13 @@ def test_any_parameter_of_a_method_can_be_set_by_name():
     for text in ("0.3", "margin=", "=3"):
         with pytest.raises(UsageError, match="--set cannot be"):
             Methods(method=["relaxed"], set_values=[text]).variants()
+    assert split("--set", ["margin=0.1,0.3, ratio=0.1", "0.3"]) == [
+        *("margin=0.1", "0.3", "ratio=0.1", "0.3")
+    ]
+    asked = Methods(method=["static"], set_values=["weight=0.1", "0.2", "0.1"])
+    assert [values["weight"] for _, values in asked.variants()] == [0.1, 0.2]
+    assert Methods(method=["sd", "lossy", "sd"]).a_a
+    assert not Methods(method=["sd", "paper"]).a_a
 
 
 def test_values_behind_a_name_are_those_of_this_method_alone():
@@ -161,13 +160,3 @@ def test_values_behind_a_name_are_those_of_this_method_alone():
     ):
         with pytest.raises(UsageError, match=said):
             Methods(method=[text]).variants()
-
-
-def test_a_list_may_name_a_value_twice():
-    assert split("--set", ["margin=0.1,0.3, ratio=0.1", "0.3"]) == [
-        *("margin=0.1", "0.3", "ratio=0.1", "0.3")
-    ]
-    asked = Methods(method=["static"], set_values=["weight=0.1", "0.2", "0.1"])
-    assert [values["weight"] for _, values in asked.variants()] == [0.1, 0.2]
-    assert Methods(method=["sd", "lossy", "sd"]).a_a
-    assert not Methods(method=["sd", "paper"]).a_a

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ..told import DATA
 from .made import records
 
 PAGE = Path(__file__).parents[2] / "specbench" / "docs" / "python.md"
@@ -23,7 +24,6 @@ def blocks(kind: str) -> list[str]:
 
 @pytest.fixture
 def files(cli) -> None:
-    """Write both files of the page to the working directory."""
     for name, content in zip(("my_rules.py", "my_metrics.py"), blocks("python"), strict=True):
         Path(name).write_text(content)
 
@@ -34,10 +34,7 @@ def test_the_file_to_copy_is_the_one_on_the_page():
 
 @pytest.mark.usefixtures("files", "report_without_figures")
 def test_the_page_leads_from_nothing_to_a_figure(cli):
-    """Run its commands in order, with fewer samples; finished runs are read without the files.
-
-    ``test_check.py`` checks a rule of the user's own.
-    """
+    """Its commands in order, with fewer samples; finished runs are read without the files."""
     lines = re.sub(r"\\\n", " ", "".join(blocks("sh"))).splitlines()
     assert len(lines) == 6
     for line in lines:
@@ -104,28 +101,7 @@ def test_an_edited_rule_is_decoded_again(cli):
     assert list(json.loads(Path("run/config.json").read_text())["sources"]) == [RULE]
 
 
-MISBEHAVING = """
-import sys
-from specbench.methods import maximal_coupling
-calls = []
-
-def _late(name, at, x):
-    calls.append(name)
-    return calls.count(name) > 5  # after its trial and the warm-up
-
-def exits(at, x):
-    if _late("exits", at, x):
-        sys.exit(0)
-    return maximal_coupling(at, x, at.p)
-
-def breaks(at, x):
-    verdict = maximal_coupling(at, x, at.p)
-    factor = float("nan") if _late("breaks", at, x) else 1
-    return verdict._replace(accept=factor * verdict.accept)
-
-def ends(text, reference):
-    return 1 if text == reference else sys.exit(3)
-"""
+MISBEHAVING = (DATA / "own/misbehaving.txt").read_text(encoding="utf-8")
 
 
 def test_a_file_that_misbehaves_after_its_trial_fails_its_samples(cli):

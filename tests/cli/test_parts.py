@@ -74,7 +74,6 @@ def test_a_failure_of_one_pair_leaves_the_others(cli, engine):
 
 @pytest.fixture
 def tiny(models) -> list[str]:
-    """A training of two heads."""
     sizes = "--steps 2 --prompts-per-step 2 --rollouts 2"
     return f"train -t mini-headline,mini-code {sizes} --no-progress".split()
 
@@ -92,8 +91,6 @@ LINE = "run -m autoregressive,sd -t mini-math -n 3 --max-new-tokens 6 --temperat
 
 @pytest.fixture(scope="session")
 def measured_shards(once) -> Path:
-    """A greedy run, and its two shards."""
-
     def measure(folder: Path) -> None:
         for name, shard in (("whole", ""), ("a/1", "--shard 1/2"), ("a/2", "--shard 2/2")):
             line = f"{LINE} {shard} --device cpu --no-progress --output {folder / name}"
@@ -113,7 +110,6 @@ def run_id(measured_shards, cli, tmp_path) -> str:
 
 
 def edited(folder: str, **changes: Any) -> None:
-    """Change values of a run's configuration."""
     configure(Path(folder), lambda config: config.update(changes))
 
 

@@ -15,16 +15,13 @@ def run(tmp_path) -> Path:
     return write_run(tmp_path / "results" / "mine", [*points, ("static", 0.5, 3, 0.5, 15, 0.5)])
 
 
-def test_figures_go_into_the_run_folder_with_their_data(cli, run):
+def test_figures_go_into_the_run_folder_and_a_front_of_one_point_is_called_so(cli, run, tmp_path):
     result = cli("plot", "pareto", code=0)
     names = [f"pareto.{kind}" for kind in ("png", "svg", "pdf", "csv")]
     assert result.out.splitlines() == [f"results/mine/figures/{name}" for name in names]
     data = pd.read_csv(run / "figures" / "pareto.csv")
     assert set(data["against"]) == {"time", "acceptance"}
     assert data.loc[data["mark"] == "front", "quality_low"].notna().all()  # a band, from samples
-
-
-def test_a_front_of_one_point_is_called_so(cli, tmp_path):
     points = [("static", 0.0, 3, 0.0, 25, 0.4), ("static", 0.5, 3, 0.0, 15, 0.6)]
     write_run(tmp_path / "zero", [("sd", None, 3, 0.0, 10, 0.8), *points])
     result = cli("plot", "pareto", "zero")

@@ -15,15 +15,9 @@ from .made import rows
 
 DATA = Path(__file__).parents[1] / "data"
 SMALL = {
-    "vocab_size": 2000,
-    "hidden_size": 64,
-    "intermediate_size": 96,
+    **{"vocab_size": 2000, "hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4},
+    **{"num_key_value_heads": 2, "head_dim": 16, "sliding_window": 32, "query_pre_attn_scalar": 16},
     "num_hidden_layers": 6,  # a period of Gemma's sliding layers
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "sliding_window": 32,
-    "query_pre_attn_scalar": 16,
 }
 
 
@@ -35,7 +29,6 @@ def inline(value: Any) -> str:
 
 
 def shrunk(name: str, folder: Path) -> Path:
-    """Write a pair file with the pair's architectures in small sizes."""
     pair = tomllib.loads(PAIRS_FILE.read_text())[name]
     for values in pair["architecture"].values():
         values.update({key: size for key, size in SMALL.items() if key in values})
@@ -46,9 +39,7 @@ def shrunk(name: str, folder: Path) -> Path:
     return path
 
 
-def measure(
-    cli: Cli, folder: Path, pair: str, *options: str, methods: str = "all"
-) -> list[dict[str, str]]:
+def measure(cli: Cli, folder: Path, pair: str, *options: str, methods: str = "all"):
     cli(
         *("run", "--pair", pair, "--load-format", "dummy", "--task", "gsm8k", "--data", str(DATA)),
         *("--method", methods, "--head", "untrained", "--shots", "1", "-n", "1"),

@@ -39,15 +39,12 @@ def test_a_run_that_is_being_written_says_how_far_it_is(running):
         run_folders([running], "samples.csv")
 
 
-def test_a_run_that_nobody_writes_is_unfinished(running):
+def test_a_run_that_nobody_writes_is_unfinished_and_a_scored_one_complete(running):
     (running / LOCK).unlink()
     (running / LOCK).touch()
     assert still_running(running) is None
     assert unfinished(running) == "running, 0 of 180 samples"
     assert "is unfinished: repeat its command" in lacks(running, "samples.csv")
-
-
-def test_a_finished_run_that_is_scored_again_is_complete(running):
     config = {"samples_planned": 180, "progress": PROGRESS | {"state": "complete"}}
     (running / "config.json").write_text(json.dumps(config))
     assert unfinished(running) is None
@@ -56,9 +53,7 @@ def test_a_finished_run_that_is_scored_again_is_complete(running):
 @pytest.mark.parametrize(
     "command", ["table", "compare", "report", "plot pareto", "verify", "score"]
 )
-def test_every_command_says_that_a_run_is_still_running(
-    command, running, cli, monkeypatch, tmp_path
-):
+def test_every_command_says_that_a_run_is_running(command, running, cli, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert "still running, 21 of 180 samples" in cli(*command.split(), "results/r").err
     assert "still running, 21 of 180 samples" in cli("table").err  # the newest run
@@ -67,10 +62,8 @@ def test_every_command_says_that_a_run_is_still_running(
 SMALL = "-t mini-math -n 1 --max-new-tokens 4 --device cpu"
 COMMANDS = {
     f"run -m sd {SMALL} -o out": "2 of 2 samples, ",
-    f"sweep-weights --weights 0.5 {SMALL} -o out": " samples, ",
-    "verify r -n 1": " samples, ",
-    "score r": " samples, ",
-    "price r -t mini-math -n 1 --draft-length 1": " of 2 texts, ",
+    **{f"sweep-weights --weights 0.5 {SMALL} -o out": " samples, ", "verify r -n 1": " samples, "},
+    **{"score r": " samples, ", "price r -t mini-math -n 1 --draft-length 1": " of 2 texts, "},
     "bench --batch-size 1 --new-tokens 4 --repeats 1 -m sd": " samples, ",
     "check -t mini-math -n 1 --samples 1 --drafter greedy -m sd -o out": "timing, ",
     " ".join(TINY): "3 of 3 steps, ",

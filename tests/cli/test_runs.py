@@ -19,7 +19,6 @@ TABLES = ("samples.csv", "summary.csv", "summary.md", "config.json", "samples.js
 
 @pytest.fixture
 def run(finished, tmp_path) -> Path:
-    """A copy of the finished run that a test may change."""
     return Path(shutil.copytree(finished, tmp_path / "r"))
 
 
@@ -27,20 +26,16 @@ REMARKED = {"quality cannot be judged: all answers were cut at 12 tokens; raise 
 
 
 def remarked(line: str) -> str:
-    """Return a note without its task."""
     return line.split(": ", 2)[2]
 
 
-def test_scoring_again_changes_nothing(cli, run):
+def test_scoring_again_changes_nothing_and_added_metrics_are_measured_where_they_apply(cli, run):
     before = {name: (run / name).read_bytes() for name in TABLES[:-1]}, records(run)
     shown = cli("score", "r")
     assert shown.code == 0 and not set(map(remarked, shown.err.splitlines())) - REMARKED
     for text in ("mini-math on mini", "accuracy", "accepted /", "[95 %]", "results: r"):
         assert text in shown.out
     assert ({name: (run / name).read_bytes() for name in TABLES[:-1]}, records(run)) == before
-
-
-def test_added_metrics_are_measured_where_they_apply(cli, run):
     shown = cli("score", "r", "--metric", "rougeL, accuracy-flexible", code=0)
     assert shown.err.startswith("note: `accuracy-flexible` is skipped on mini-headline")
     assert set(map(remarked, shown.err.splitlines()[1:])) == REMARKED
@@ -72,7 +67,7 @@ def test_code_is_scored_after_permission(cli, engine, tmp_path):
     assert {row["quality"] for row in rows(folder)} == {"0.0"}
 
 
-def test_an_interruption_leaves_the_files(cli, run, monkeypatch):
+def test_an_interruption_leaves_the_files_and_scoring_loads_no_models(cli, run, monkeypatch):
     before = {name: (run / name).read_bytes() for name in TABLES}
 
     def stop(*_, **__):
@@ -83,9 +78,6 @@ def test_an_interruption_leaves_the_files(cli, run, monkeypatch):
     assert (stopped.code, stopped.err.count("\n")) == (130, 1)
     assert "score r again" in stopped.err
     assert {name: (run / name).read_bytes() for name in TABLES} == before
-
-
-def test_scoring_loads_no_models(run):
     assert not {"torch", "transformers", "datasets"} & imported(f"score {run}")
 
 
@@ -112,7 +104,7 @@ def test_a_trace_is_the_text_of_its_sample(cli, finished, method):
     assert f"{made['output_tokens']} tokens in {made['rounds']} rounds" in head
 
 
-def test_the_sample_with_the_most_mismatches_is_traced_by_default(cli, finished):
+def test_the_most_mismatches_are_traced_by_default_and_a_picture_has_every_token(cli, finished):
     def mismatches(record):
         return [flag for flags in record["per_round"]["agreed"] for flag in flags].count(False)
 
@@ -122,9 +114,6 @@ def test_the_sample_with_the_most_mismatches_is_traced_by_default(cli, finished)
     assert most > min(map(mismatches, static))
     assert f"{most} of them mismatches" in shown.out
     assert shown.out.count("{~") == most + 1  # one more in the legend
-
-
-def test_a_trace_is_a_picture_with_every_token(cli, finished):
     written = cli(*line_of(finished, "diversed"), "-o", "trace.svg")
     assert (written.code, written.out) == (0, "trace.svg\n")
     picture = Path("trace.svg").read_text()

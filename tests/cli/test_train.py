@@ -178,9 +178,7 @@ def test_a_family_has_one_head_per_target_and_skips_long_prompts(cli, models, mo
     assert cli(*shlex.split(used), "--dry-run").code == 0
 
 
-def test_heads_that_differ_in_seed_share_a_front_and_are_those_trained_alone(
-    cli, models, monkeypatch
-):
+def test_heads_that_differ_in_seed_share_a_front_and_equal_lone_ones(cli, models, monkeypatch):
     measure, fronts = verifier.Training.measure, list[int]()
 
     def counted(training, heads, *others):

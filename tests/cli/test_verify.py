@@ -20,7 +20,6 @@ DATA = Path(__file__).parents[1] / "data"
 
 
 def failures(shown: Result) -> list[str]:
-    """Return the lines of failed checks, each on one line."""
     return [" ".join(line.split()) for line in shown.out.splitlines() if "FAILED" in line]
 
 
@@ -92,9 +91,8 @@ def stop(records: list[Record]) -> None:
 def test_an_edited_text_is_found(cli, run, change, checks):
     edit_records(run, change, "diversed")
     shown = cli("verify", "r", "-n", "2", code=1)
-    assert [
-        line.partition(" mini")[0].partition(" 6 samples")[0] for line in failures(shown)
-    ] == checks
+    named = [line.partition(" mini")[0].partition(" 6 samples")[0] for line in failures(shown)]
+    assert named == checks
     assert "rounding may change a token" in shown.err
 
 

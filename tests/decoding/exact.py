@@ -26,8 +26,6 @@ LOWEST_P = 1e-4
 
 
 class Enumeration(NamedTuple):
-    """The models, the processing of their logits and the prompt."""
-
     target: PreTrainedModel
     draft: PreTrainedModel
     prompt: list[int]
@@ -54,14 +52,7 @@ class Enumeration(NamedTuple):
         return normalised(mass)
 
     def law(self, rule: Callable[[Next], Split], n: int, length: int, bonus: str = "p") -> Law:
-        """Return the law of the first tokens.
-
-        Args:
-            rule: A closed form of ``methods.laws``, its parameters bound; unused for n = 0.
-            n: Drafted tokens per round.
-            length: Tokens to enumerate.
-            bonus: Source of the token after n accepted drafts, p or (wrongly) q.
-        """
+        """Return the law of the first tokens; after n accepted drafts, one of p or (wrongly) q."""
         # (tokens, drafts accepted in this round) -> probability
         states: dict[tuple[Tokens, int], float] = {((), 0): 1.0}
         for _ in range(length):

@@ -29,20 +29,16 @@ def run(
     sample_key: str = "sample",
     **changes: Any,
 ) -> Generation:
-    """Decode 16 tokens at temperature 1 with N = 5 by default."""
     return decode(pair, rule, Request(prompt, sample_key), replace(OPTIONS, **changes))
 
 
-def run_all(
-    pair: LoadedPair, rule: Rule | None, requests: list[Request], **changes: Any
-) -> list[Generation]:
+def run_all(pair: LoadedPair, rule: Rule | None, requests: list[Request], **changes: Any):
     """Decode texts like ``run``, in the order of the requests."""
     generations = dict(decode_all(pair, rule, requests, replace(OPTIONS, **changes)))
     return [generations[number] for number in range(len(requests))]
 
 
 def said(generation: Generation) -> tuple[Any, ...]:
-    """All fields except the times."""
     counts = [(r.proposed, r.accepted, r.emitted) for r in generation.rounds]
     return generation.token_ids, generation.text, generation.stopped_by, counts
 
@@ -73,8 +69,6 @@ def own_draft(pair: LoadedPair) -> LoadedPair:
 
 
 def constantly(accept: float) -> Callable[[Positions, torch.Tensor], Verdict]:
-    """A rule that accepts every draft with one probability and replaces it by a draw from p."""
-
     def verify(at: Positions, x: torch.Tensor) -> Verdict:
         chance = at.p.new_full(x.shape, accept)
         return Verdict(accept=chance, residual=at.p, expected=chance)
@@ -86,7 +80,6 @@ SHAPE = ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads"
 
 
 def random_module(pair: LoadedPair, kind: str = "eagle3", **changes: Any) -> DraftModule:
-    """A module for a pair's target."""
     runner: Any = pair.target
     layer = LlamaConfig(**{name: getattr(runner.config, name) for name in SHAPE})
     shape = {"draft_vocabulary": layer.vocab_size} | changes
@@ -113,10 +106,7 @@ class Divergence(NamedTuple):
     margin: float  # least margin between the two largest logits, of either model in that round
 
 
-def divergence(
-    pair: LoadedPair, prompt: Sequence[int], one: Generation, other: Generation
-) -> Divergence | None:
-    """Describe the first round of two greedy texts that differs; None if there is none."""
+def divergence(pair: LoadedPair, prompt: Sequence[int], one: Generation, other: Generation):
     start = 0
     for mine, theirs in zip(one.rounds, other.rounds, strict=False):
         rounds = [

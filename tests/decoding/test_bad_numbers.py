@@ -55,21 +55,18 @@ def raised(error: BaseException) -> Callable[[Verdict], Verdict]:
     return change
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
+def test_a_number_out_of_range_names_rule_quantity_and_value():
+    for name, value in (
         *(("accept", value) for value in (NAN, -1.5, 1.5, INF)),
         *(("expected", value) for value in (NAN, -0.1, INF)),
         *(("residual", value) for value in (NAN, -0.1, 0.0, 1.0, INF)),
         *(("weight", value) for value in (NAN, 1.5, -1)),
-    ],
-)
-def test_a_number_out_of_range_names_rule_quantity_and_value(name, value):
-    with pytest.raises(SpecbenchError) as error:
-        run(tiny_pair("llama"), random_prompt(6), from_the_third_round(replaced(name, value)))
-    message = str(error.value)
-    assert "late (test_bad_numbers.py, line" in message and "in round 3" in message
-    assert f"`{name}` of draft 1" in message and f"{value:g}" in message
+    ):
+        with pytest.raises(SpecbenchError) as error:
+            run(tiny_pair("llama"), random_prompt(6), from_the_third_round(replaced(name, value)))
+        message = str(error.value)
+        assert "late (test_bad_numbers.py, line" in message and "in round 3" in message
+        assert f"`{name}` of draft 1" in message and f"{value:g}" in message
 
 
 @pytest.mark.parametrize(

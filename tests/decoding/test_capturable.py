@@ -34,11 +34,8 @@ PAIRS = ("llama", "qwen3", "gemma3")
 # The target alone, both models, and both models with their hidden states.
 BASIC_METHODS = ("autoregressive", "sd", "diversed")
 N, CAPACITY = 2, 256
-SAMPLINGS = (
-    Sampling(),
-    Sampling(temperature=0),
-    Sampling(temperature=0.7, top_k=20, top_p=0.9, min_p=0.02),
-)
+FILTERED = Sampling(temperature=0.7, top_k=20, top_p=0.9, min_p=0.02)
+SAMPLINGS = (Sampling(), Sampling(temperature=0), FILTERED)
 META = torch.device("meta")
 
 
@@ -77,9 +74,7 @@ def meta_pair(name: str) -> LoadedPair:
 
 
 @torch.inference_mode()
-def step(
-    pair: LoadedPair, rule: Rule | None, rows: int, sampling: Sampling, drafter: Drafter
-) -> None:
+def step(pair: LoadedPair, rule: Rule | None, rows: int, sampling: Sampling, drafter: Drafter):
     for model in pair.runners:
         model.reserve(rows, CAPACITY)
     with META:  # as a graph reads it: attending to the whole cache
@@ -120,8 +115,6 @@ def test_no_part_of_a_round_waits_or_draws_random_numbers(name, rows):
 
 
 def planted(fault: Callable[[Tensor], Any]) -> Rule:
-    """``sd`` after a fault."""
-
     def rule(at: Positions, x: Tensor) -> Verdict:
         fault(at.p)
         return sd(at, x)

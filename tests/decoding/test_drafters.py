@@ -40,9 +40,7 @@ from .test_rows import rules as every_rule
 
 LOOKUP, SUFFIX, LIKELIEST = LookupDrafter(), SuffixDrafter(), GreedyDrafter()
 PROMPT = [1, 2, 3, 1, 2]  # 3 follows the last two tokens
-REQUESTS = [
-    Request([*range(length), *range(length // 2)], f"sample {length}") for length in (3, 9, 2, 14)
-]
+REQUESTS = [Request([*range(n), *range(n // 2)], f"sample {n}") for n in (3, 9, 2, 14)]
 enumeration = partial(of_prompt, PROMPT)
 
 
@@ -105,7 +103,7 @@ def test_a_text_does_not_depend_on_its_neighbours(drafter):
         assert [said(text) for text in together] == alone, name
 
 
-def test_prompt_lookup_never_runs_the_draft_model():
+def test_prompt_lookup_never_runs_the_draft_model_nor_proposes_what_it_lacks():
     pair = tiny_pair("llama")
     pair = pair_of(pair.target.model, deepcopy(pair.draft.model))
     for layer in pair.draft.model.modules():
@@ -114,9 +112,6 @@ def test_prompt_lookup_never_runs_the_draft_model():
     rounds = [record for text in generations for record in text.rounds]
     assert {0, 5} <= {record.proposed for record in rounds}  # a round may propose nothing
     assert all(bool(record.expected) == (record.proposed > 0) for record in rounds)
-
-
-def test_tokens_that_only_the_target_knows_are_not_proposed():
     tokens = torch.tensor([[1, 2, 9, 1, 0, 0], [1, 9, 2, 1, 0, 0]])
     four, on = torch.tensor([4, 4]), torch.tensor([True, True])
     state = State(tokens[:, 2:4], four, torch.zeros(2, 7), on, None, tokens)
@@ -209,29 +204,20 @@ def test_it_finds_something_to_copy(drafter):
         assert copied == [9, 7, 8]
 
 
-@pytest.mark.parametrize(
-    ("text", "copied"),
-    [
+def test_suffix_copies_the_most_frequent_continuation_unlike_prompt_lookup():
+    for text, copied in (
         ([1, 2, 3, 1, 2, 3, 1, 2, 4, 1, 2], [3, 1, 2, 4]),  # 3 followed twice, 4 once
         ([1, 2, 4, 5, 1, 2, 3, 6, 1, 2], [3, 6, 1, 2]),  # both once: the last one
         ([1, 2, 3, 7, 2, 3, 8, 2, 3, 8, 1, 2, 3], [7, 2, 3, 8]),  # the longest match, not the most
         ([1, 2, 3], []),
-    ],
-)
-def test_it_copies_the_most_frequent_continuation(text, copied):
-    assert SUFFIX.propose(text, 4) == copied
-    x, proposed = SUFFIX.copy(torch.tensor([text]), torch.tensor([len(text)]), 4)
-    assert x[0, : proposed[0]].tolist() == copied
-
-
-def test_it_differs_from_prompt_lookup_beyond_its_n_gram():
+    ):
+        assert SUFFIX.propose(text, 4) == copied
+        x, proposed = SUFFIX.copy(torch.tensor([text]), torch.tensor([len(text)]), 4)
+        assert x[0, : proposed[0]].tolist() == copied
     text = [1, 2, 3, 4, 5, 9, 2, 3, 4, 6, 1, 2, 3, 4]
     assert SUFFIX.propose(text, 1) == [5] and LookupDrafter().propose(text, 1) == [6]
     repeated = [7] * 2 * DEPTH
     assert SUFFIX.propose(repeated, 3) == [7, 7, 7]
-
-
-def test_vllm_gets_a_tree_of_one_request():
     settings = SUFFIX.vllm(3, None)
     assert settings["method"] == "suffix" and settings["num_speculative_tokens"] == 3
     assert settings["suffix_decoding_max_cached_requests"] == 0

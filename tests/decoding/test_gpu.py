@@ -36,7 +36,6 @@ def pair() -> LoadedPair:
 
 
 def prompts(pair: LoadedPair, count: int = 5) -> list[Request]:
-    """Prompts of different lengths, a long one before a short one."""
     requests = [
         Request(encode(pair.tokenizer, example.prompt).ids, f"{task}/{example.id}")
         for task in default_task_names()

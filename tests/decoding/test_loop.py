@@ -84,20 +84,6 @@ def test_an_end_token_inside_an_accepted_block_ends_all_counts():
         assert len(record.expected) == record.proposed
 
 
-def test_rejecting_everything_is_autoregressive_and_accepting_everything_emits_the_draft():
-    """With greedy replacements, and with a bonus token behind the draft."""
-    pair = tiny_pair("gemma3")
-    refused = run(pair, PROMPT, constantly(0), sampling=GREEDY)
-    assert refused.token_ids == run(pair, PROMPT, sampling=GREEDY).token_ids
-    pair = tiny_pair("llama")
-    output = run(pair, PROMPT, constantly(1), sampling=GREEDY, draft_length=3, max_new_tokens=4)
-    drafting = pair_of(pair.draft.model, pair.target.model)
-    drafted = run(drafting, PROMPT, sampling=GREEDY, max_new_tokens=3).token_ids
-    assert output.token_ids[:3] == drafted
-    bonus = run(pair, PROMPT + drafted, sampling=GREEDY, max_new_tokens=1).token_ids
-    assert output.token_ids[3:] == bonus
-
-
 @pytest.mark.parametrize("verify", [None, sd], ids=["autoregressive", "sd"])
 def test_a_stop_string_ends_the_output_and_is_cut_off(verify):
     pair = own_draft(tiny_pair("llama"))
@@ -107,18 +93,6 @@ def test_a_stop_string_ends_the_output_and_is_cut_off(verify):
     assert output.stopped_by == "stop" and output.text == whole[:6]
     assert output.output_tokens == sum(r.emitted for r in output.rounds) == 9
     assert run(pair, PROMPT, verify, stop=["not there"]).text == whole
-
-
-@pytest.mark.parametrize("verify", [None, sd], ids=["autoregressive", "sd"])
-def test_consecutive_requests_may_have_any_length(verify):
-    """The second request exceeds the cache; the third is shorter than the cache."""
-    shared = tiny_pair("gemma3")
-    for length, limit in ((1, 8), (250, 12), (3, 8), (255, 1)):
-        fresh = pair_of(shared.target.model, shared.draft.model)
-        prompt = random_prompt(length)
-        together = run(shared, prompt, verify, max_new_tokens=limit)
-        alone = run(fresh, prompt, verify, max_new_tokens=limit)
-        assert together.token_ids == alone.token_ids and together.rounds == alone.rounds
 
 
 def test_a_request_beyond_the_context_is_refused():

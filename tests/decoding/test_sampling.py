@@ -50,7 +50,7 @@ def test_processing_of_equal_and_of_rare_tokens():
     assert processed is plain  # without processing there is one tensor
 
 
-def test_a_token_without_mass_is_never_drawn():
+def test_draws_split_the_unit_interval_by_mass_and_never_take_a_token_without():
     uniform = torch.tensor([0.0, 2**-53, 0.5, HIGHEST], dtype=torch.float64)
     for mass in (
         *([0.0, 1.0, 0.0], [0.0, 0.0, 0.5, 0.0, 0.5, 0.0], [0.0, 1e-38, 0.0]),
@@ -60,23 +60,17 @@ def test_a_token_without_mass_is_never_drawn():
         tokens = draw(torch.tensor([mass]).expand(4, -1), uniform)
         assert tokens.shape == (4,)
         assert all(mass[token] > 0 for token in tokens.tolist())
-
-
-def test_draws_split_the_unit_interval_by_mass():
     mass = torch.tensor([0.1, 0.0, 0.6, 0.3])
     grid = (torch.arange(1000, dtype=torch.float64) + 0.5) / 1000
     counts = torch.bincount(draw(mass.expand(1000, -1), grid), minlength=4)
     assert counts.tolist() == [100, 0, 600, 300]
 
 
-def test_uniforms_are_the_same_in_every_process_and_more_rounds_do_not_change_the_first():
+def test_uniforms_are_the_same_in_every_process_and_differ_by_seed_and_sample():
     table = uniforms(3, "mini-math/test-0", rounds=2, draft_length=1)
     expected = [[0.354947352, 0.258365257, 0.604224399], [0.773923168, 0.84343211, 0.672648142]]
     np.testing.assert_allclose(table.numpy(), expected, rtol=0, atol=1e-9)
     assert torch.equal(uniforms(0, "a", 100, 5)[:10], uniforms(0, "a", 10, 5))
-
-
-def test_every_seed_and_sample_has_different_numbers():
     keys = [(0, "a"), (1, "a"), (-1, "a"), (2**40, "a"), (0, "b"), (0, "")]
     tables = torch.stack([uniforms(*key, 50, 5).flatten() for key in keys])
     assert tables.unique().numel() == tables.numel()

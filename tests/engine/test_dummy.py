@@ -81,7 +81,7 @@ def bound(pair: LoadedPair, name: str, parameters: Mapping[str, Any]) -> BoundMe
     return bind(name, parameters, pair)
 
 
-def test_every_method_decodes(pair, prompt):
+def test_every_method_decodes_and_lossless_text_is_the_targets_own(pair, prompt):
     # Draws cover the whole vocabulary, of which the tokenizer knows only a small part.
     assert pair.target.vocabulary == pair.target.config.vocab_size > 50 * len(pair.tokenizer)
     assert len(prompt) + 16 > WINDOW
@@ -93,9 +93,6 @@ def test_every_method_decodes(pair, prompt):
         # Random weights have no end tokens: every answer has the requested length.
         assert (output.stopped_by, output.output_tokens) == ("length", 4)
         assert len(pair.tokenizer) < max(output.token_ids) < pair.target.vocabulary
-
-
-def test_lossless_text_is_the_targets_own(pair, prompt):
     greedy = partial(run, pair, prompt, sampling=GREEDY, max_new_tokens=16)
     drafted = greedy(sd)
     assert drafted.token_ids == greedy().token_ids

@@ -25,7 +25,6 @@ SMALL = {
 
 
 def runner_of(name: str, role: str, device: str, **changes: Any) -> Runner:
-    """Two layers of a pair's model with random weights."""
     config: Any = load_config(get_pair(name), role, Loading(load_format="dummy"))
     config.update({"num_hidden_layers": 2, "vocab_size": VOCABULARY, **changes})
     if kinds := getattr(config, "layer_types", None):

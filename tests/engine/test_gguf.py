@@ -98,8 +98,6 @@ def test_padding_is_no_token(padded, mini_files, tmp_path):
 
 @pytest.fixture
 def shards(once, mini_files, tmp_path) -> list[Path]:
-    """The target in three files."""
-
     def make(folder: Path) -> None:
         folder.mkdir()
         rewrite(mini_files / "target-f32.gguf", folder / "model.gguf", split=30)
@@ -308,9 +306,7 @@ def sentencepiece(prefix: bool, in_bytes: bool = True) -> transformers.PreTraine
     return transformers.PreTrainedTokenizerFast(tokenizer_object=backend, **ends)
 
 
-def export(
-    tokenizer: transformers.PreTrainedTokenizerFast, path: Path, *splits: tuple[str, ...]
-) -> Path:
+def export(tokenizer: transformers.PreTrainedTokenizerFast, path: Path, *splits: tuple[str, ...]):
     from export_pair import finish, write_tokenizer
     from gguf import GGUFWriter
 

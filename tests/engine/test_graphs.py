@@ -1,8 +1,4 @@
-"""The graph engine, with a recorder that needs no GPU.
-
-The stand-in for a CUDA graph uses memory like a graph: it reads its arguments at the addresses of
-the recording, and overwrites its previous outputs.
-"""
+"""The graph engine, with a stand-in that reuses addresses and outputs as a CUDA graph does."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -50,15 +46,12 @@ def _nothing_recorded() -> None:
 
 
 def fresh_pair() -> LoadedPair:
-    """A tiny pair with its own engine and no caches yet."""
     pair = replace(tiny_pair("llama"), engine=Engine())
     pair.target.cache = pair.draft.cache = None
     return pair
 
 
-def both(
-    pair: LoadedPair, verify: Any, record: Record = record, **changes: Any
-) -> tuple[list[Any], list[Any]]:
+def both(pair: LoadedPair, verify: Any, record: Record = record, **changes: Any):
     settings: dict[str, Any] = {"draft_length": 3, "max_new_tokens": 12}
     by_engine = []
     for engine in (Engine(), Engine(GRAPH, record=record)):
@@ -78,7 +71,7 @@ def test_batches_and_texts_that_end_within_a_round():
         assert {"eos", "length"} <= {reason for _, _, reason, _ in eager}
 
 
-def test_one_recording_serves_all_rounds_and_methods_share_what_they_can():
+def test_one_recording_serves_all_rounds_and_a_replaced_cache_is_recorded_again():
     pair = fresh_pair()
     pair.engine = Engine(GRAPH, record=record)
     pair.reserve(64)
@@ -89,9 +82,6 @@ def test_one_recording_serves_all_rounds_and_methods_share_what_they_can():
     assert len(recorded) == 4
     run(pair, random_prompt(4), sd, draft_length=4)
     assert len(recorded) == 7
-
-
-def test_a_replaced_cache_is_recorded_again():
     eager = [run(fresh_pair(), random_prompt(length), sd) for length in (20, 300, 20)]
     pair = fresh_pair()
     pair.engine = Engine(GRAPH, record=record)
@@ -126,13 +116,6 @@ def test_placed_tuples_and_outputs_are_not_copied_again():
         assert recordings.run(plus, [pair, product]).item() == value * 3 + 3
         assert set(read) == {pair.x.data_ptr()} and set(returned) == {product.data_ptr()}
     assert len(recordings) == 2
-
-
-def test_stale_outputs_of_a_replay_are_detected():
-    """A negative control: every round would see the results of the first one."""
-    with pytest.raises(AssertionError):
-        eager, graph = both(fresh_pair(), sd, lambda call: (call(), lambda: None))
-        assert graph == eager
 
 
 def failing(call: Callable[[], Any]) -> Any:

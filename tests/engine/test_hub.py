@@ -25,7 +25,6 @@ HUB = custom_pair("org/big", "org/small")
 
 @pytest.fixture
 def asked(monkeypatch) -> list[tuple[str, dict[str, Any]]]:
-    """Record the requests and report that nothing exists."""
     calls: list[tuple[str, dict[str, Any]]] = []
 
     def from_pretrained(name: str, **options: Any) -> None:

@@ -59,14 +59,11 @@ def decoded(pair: LoadedPair, rule: Any, how: DecodeOptions, count: int) -> list
     return [texts[n].token_ids for n in range(count)]
 
 
-def test_prompts_and_vocabulary_survive_the_export(exported, mini):
+def test_prompts_vocabulary_and_distributions_are_those_of_transformers(exported, mini):
     assert prompts(exported, 20) == prompts(mini, 20)
     assert exported.target.vocabulary == mini.target.vocabulary
     assert exported.eos_ids == mini.eos_ids and exported.context == mini.context
     assert exported.tokenizer.pad_token == mini.tokenizer.pad_token
-
-
-def test_distributions_are_those_of_transformers(exported, mini):
     for prompt in prompts(mini, 3):
         for ours, theirs in zip((exported.target, exported.draft), mini.runners, strict=True):
             for last in (len(prompt), 3, 1):
@@ -100,7 +97,6 @@ def test_taking_drafts_back_leaves_no_trace(exported, mini, rows):
 
 
 def counted_passes(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
-    """The number of tokens of each pass, and whether it has outputs."""
     passes: list[tuple[int, bool]] = []
     model_type: Any = type(pair.draft)
     decode = model_type._decode

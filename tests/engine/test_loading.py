@@ -31,7 +31,7 @@ CPU = Loading(device="cpu")
 HUB = custom_pair("org/big", "org/small")
 
 
-def test_a_pair_is_loaded_and_cut_to_its_shared_vocabulary(spec):
+def test_a_pair_is_loaded_in_its_dtype_and_cut_to_its_shared_vocabulary(spec):
     pair = load_pair(replace(spec, thinking=True), CPU)
     assert pair.name == "target+draft"
     assert pair.target.vocabulary == pair.draft.vocabulary == VOCABULARY
@@ -44,9 +44,6 @@ def test_a_pair_is_loaded_and_cut_to_its_shared_vocabulary(spec):
     json.dumps(pair.facts)
     with pytest.raises(RunError, match=f"token {VOCABULARY}, but the target has only"):
         run(pair, [1, VOCABULARY, 2], sd)
-
-
-def test_the_pairs_dtype_is_the_default(spec):
     double = replace(spec, dtype="float64")
     assert load_pair(double, CPU).target.dtype == torch.float64
     assert load_pair(double, CPU.updated(dtype="bfloat16")).draft.dtype == torch.bfloat16
@@ -124,8 +121,6 @@ def of_another_family(folder: Path) -> None:
 
 
 def with_file(name: str, content: object, **copies: str) -> Callable[[Path], object]:
-    """Write a JSON file beside the others, after copies of them."""
-
     def add(folder: Path) -> None:
         for copy, file in copies.items():
             shutil.copy(folder / file, folder / f"{copy}.safetensors")
@@ -213,9 +208,7 @@ INNER = "model.layers.0.self_attn."
         (["model.mm_projector.0.bias"], None),
     ],
 )
-def test_weights_without_a_place_are_refused_unless_they_are_of_other_parts(
-    names, told, spec, caplog
-):
+def test_weights_without_a_place_are_refused_unless_of_other_parts(names, told, spec, caplog):
     file = Path(spec.target) / WEIGHTS
     tensors = load(file.read_bytes()) | {name: torch.zeros(4) for name in names}
     file.write_bytes(save(tensors, metadata={"format": "pt"}))
@@ -267,9 +260,8 @@ def words(tokens: Sequence[str], *added: str) -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-@pytest.mark.parametrize(
-    ("target", "draft", "missing"),
-    [
+def test_the_target_keeps_tokens_that_the_draft_lacks():
+    for target, draft, missing in (
         (words(WORDS, *"x"), words(WORDS, *"x"), []),
         (words(WORDS), words(WORDS, *"xy"), []),  # a larger draft
         (words(WORDS, *"xy"), words(WORDS, *"x"), [6]),
@@ -277,21 +269,19 @@ def words(tokens: Sequence[str], *added: str) -> PreTrainedTokenizerFast:
         (words(WORDS), words(WORDS[:3]), [3, 4]),  # regular tokens that only the target has
         (words(WORDS, *"xy"), words(WORDS, *"zy"), [5]),  # another name of a reserved token
         (words(WORDS[:4], *"xy"), words(WORDS, *"y"), [4]),
-    ],
-)
-def test_the_target_keeps_tokens_that_the_draft_lacks(target, draft, missing):
-    size = vocabulary_size(target, 100)  # the rest are rows of padding
-    assert size == len(target)
-    for rows in (len(draft), 90):
-        tokens = draft_tokens(target, draft, size, rows)
-        lacked = [] if tokens is None else (~tokens.present[:-1]).nonzero()[:, 0].tolist()
-        assert lacked == missing
-        if tokens is not None:
-            read = tokens.inputs(torch.arange(size + 3)).tolist()
-            assert read == [i if i < size and i not in missing else 0 for i in range(size + 3)]
-            logits = tokens.outputs(torch.zeros(2, 1, rows))
-            assert logits.shape == (2, 1, size)
-            assert logits[0, 0].isneginf().nonzero()[:, 0].tolist() == missing
+    ):
+        size = vocabulary_size(target, 100)  # the rest are rows of padding
+        assert size == len(target)
+        for rows in (len(draft), 90):
+            tokens = draft_tokens(target, draft, size, rows)
+            lacked = [] if tokens is None else (~tokens.present[:-1]).nonzero()[:, 0].tolist()
+            assert lacked == missing
+            if tokens is not None:
+                read = tokens.inputs(torch.arange(size + 3)).tolist()
+                assert read == [i if i < size and i not in missing else 0 for i in range(size + 3)]
+                logits = tokens.outputs(torch.zeros(2, 1, rows))
+                assert logits.shape == (2, 1, size)
+                assert logits[0, 0].isneginf().nonzero()[:, 0].tolist() == missing
 
 
 def test_the_first_difference_is_named(stored):

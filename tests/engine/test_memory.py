@@ -48,15 +48,12 @@ def test_the_estimate_matches_a_loaded_model(family, tied, dtype):
     assert memory.model_need(settings, dtype, sum(SIZE) + 1, rows=3).cache == 3 * need.cache
 
 
-def test_all_linear_layers_but_the_last_are_quantised():
+def test_all_linear_layers_but_the_last_are_quantised_with_the_bits_of_a_checkpoint():
     settings = config("llama")
     whole, small = (memory.model_need(settings, torch.float32, 100, bits=b) for b in (None, 8))
     linear = [m.weight for m in build(settings).model.modules() if isinstance(m, nn.Linear)]
     assert whole.weights - small.weights == 3 * sum(weights.numel() for weights in linear)
     assert whole.cache == small.cache
-
-
-def test_a_quantised_checkpoint_declares_its_bits():
     settings = config("llama")
     for stored, bits in (
         ({"quant_method": "bitsandbytes", "load_in_4bit": True}, 4.5),
@@ -159,14 +156,11 @@ STATES = 4 * 2 * 2 * 2 * 8  # two layers, keys and values, two heads of width 8
 
 
 @pytest.mark.parametrize("tied", [False, True])
-def test_the_embedding_table_counts_only_as_output_head(tied):
+def test_the_bytes_of_a_pass(tied):
     runner = Runner(build(config("llama", tie_word_embeddings=tied)), VOCABULARY)
     assert runner.weight_bytes() == WEIGHTS
     whole = sum(w.numel() for w in runner.model.parameters())
     assert 4 * whole == WEIGHTS + (0 if tied else 4 * HEAD)
-
-
-def test_half_the_bits_are_half_the_bytes_and_bytes_beyond_a_window_do_not_count():
     runner = Runner(build(config("llama"), dtype=torch.bfloat16), VOCABULARY)
     assert runner.weight_bytes() == WEIGHTS / 2
     assert runner.cache_bytes(10) == 10 * STATES / 2
@@ -272,9 +266,7 @@ def test_the_least_memory_of_a_group_and_its_outer_ones_is_free(membership, file
         (8, None, 1.0, None, 256, 1, False),
     ],
 )
-def test_threads_have_a_core_each(
-    affinity, quota, busy, threads, width, used, noted, monkeypatch, caplog
-):
+def test_cores_of_threads(affinity, quota, busy, threads, width, used, noted, monkeypatch, caplog):
     chosen = [8]
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 8)

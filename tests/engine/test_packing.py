@@ -38,16 +38,13 @@ def test_other_layers_are_left_as_they_are(monkeypatch):
     assert not packed_layers(wide, large)
 
 
-def test_gradients_and_float32_come_from_the_weights():
+def test_gradients_float32_and_other_libraries_read_the_weights():
     pack(subject := layer())
     tokens = torch.randn(3, 96, dtype=torch.bfloat16, requires_grad=True)
     subject(tokens).sum().backward()
     assert tokens.grad is not None and subject.weight.grad is not None
     subject.float()
     assert subject(tokens.detach().float()).dtype == torch.float32
-
-
-def test_other_libraries_read_the_weights():
     pack(subject := layer())
     inputs = torch.randn(1, 96, dtype=torch.bfloat16)
     with torch.no_grad():

@@ -8,39 +8,19 @@ import pytest
 from specbench.engine import pairs
 from specbench.errors import UsageError
 
-from ..told import refusals
+from ..told import DATA, refusals
 
 ONE = """
 [mine]
 target = "./models/big"
 draft = "org/small"
 """
-FULL = """
-[mine]
-description = "two of mine"
-target = "../big"
-draft = "/models/small"
-heads = "./heads"
-dtype = "float32"
-target_revision = "v1"
-draft_revision = "abc123"
-thinking = true
-training = { learning_rate = 0.1 }
-
-[mine.architecture.target]
-model_type = "llama"
-hidden_size = 64
-rope_theta = 10000
-
-[other]
-target = "org/a"
-draft = "org/b"
-"""
+FULL = (DATA / "pairs.toml").read_text(encoding="utf-8")
 PAIR = "[m]\ntarget = 'a/b'\ndraft = 'a/c'\n"
 DRAFT = f"{PAIR}[m.architecture.draft]\nmodel_type = 'llama'\n"
 
 
-def test_the_bundled_pairs_lie_beside_their_file_and_others_on_the_hub():
+def test_bundled_pairs_lie_beside_their_file_and_those_of_users_are_named_after_their_models():
     bundled = {"mini", "python"}
     for name in bundled:
         pair, folder = pairs.get_pair(name), pairs.PAIRS_FILE.parent / name
@@ -49,9 +29,6 @@ def test_the_bundled_pairs_lie_beside_their_file_and_others_on_the_hub():
     for pair in [pair for name, pair in pairs.pairs().items() if name not in bundled]:
         assert list(pair.architecture) == ([] if pair.gguf else ["target", "draft"])
         assert (pair.heads, pair.thinking, pair.bundled) == (None, False, False)
-
-
-def test_a_pair_of_the_user_is_named_after_its_models():
     for target, draft in (("org/big", "org/small"), ("/models/big/", "./small")):
         pair = pairs.custom_pair(target, draft)
         assert (pair.name, pair.target, pair.draft) == ("big+small", target, draft)
@@ -74,7 +51,7 @@ def test_models_of_the_hub_are_taken_from_a_folder_by_their_names(pair, tmp_path
         pairs.in_folder(spec, tmp_path / "none")
 
 
-def test_a_file_of_the_hub_has_a_repository_and_a_name(tmp_path):
+def test_a_file_of_the_hub_has_a_name_and_another_draft_nothing_of_the_pairs_own(tmp_path):
     for repository, file in (("org/a-GGUF", "a.gguf"), ("org/b", "q4/b-00001-of-00002.gguf")):
         assert pairs.hub_file(f"{repository}:{file}") == (repository, file)
         assert pairs.custom_pair(f"{repository}:{file}", None).name == Path(file).name
@@ -83,9 +60,6 @@ def test_a_file_of_the_hub_has_a_repository_and_a_name(tmp_path):
         assert pairs.hub_file(other) is None
     with pytest.raises(UsageError, match=r"no file a:b\.gguf: give a GGUF file, or OWNER/NAME"):
         pairs.require_model("a:b.gguf")
-
-
-def test_another_draft_has_neither_heads_nor_revision_nor_architecture_of_the_pairs_own():
     pair = pairs.with_draft(pairs.get_pair("mini"), "results/drafts/mini/mini-math/")
     assert (pair.name, pair.draft) == ("mini+mini-math", "results/drafts/mini/mini-math/")
     assert pair.target == pairs.get_pair("mini").target

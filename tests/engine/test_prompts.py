@@ -100,7 +100,7 @@ def test_a_template_that_does_not_take_the_messages(chat, template):
         encode(strict, "5", conversation=CONVERSATION)
 
 
-def test_a_conversation_has_all_messages(chat, plain):
+def test_a_conversation_has_all_messages_and_no_date(chat, plain):
     later = ["Five.", "Why?"]
     ids = encode(chat, "How many?", later).ids
     text = "<user>How many?<assistant>Five.<user>Why?<assistant>(quiet)"
@@ -110,9 +110,6 @@ def test_a_conversation_has_all_messages(chat, plain):
     whole = encode(plain, "How many?", later).ids
     cut = encode(plain, "How many?", later, passage="How many?", limit=len(whole) - 1)
     assert (cut.ids[-4:], cut.cut > 0) == (whole[-4:], True)
-
-
-def test_a_prompt_does_not_depend_on_the_date(chat):
     dated = deepcopy(chat)
     dated.chat_template = (
         '{% if not date_string is defined %}{% set date_string = strftime_now("%d %b %Y") %}'
@@ -122,14 +119,10 @@ def test_a_prompt_does_not_depend_on_the_date(chat):
 
 
 @pytest.mark.parametrize("prompt_format", [CHAT, PLAIN])
-def test_a_prompt_has_exactly_one_start_token(chat, prompt_format):
+def test_a_prompt_has_one_start_token_and_only_the_end_of_its_passage_is_cut(chat, prompt_format):
     for text in ("How many?", "<s>How many?", "<s><s>How many?", ""):
         ids = encode(chat, text, prompt_format=prompt_format).ids
         assert ids[0] == chat.bos_token_id not in ids[1:2]
-
-
-@pytest.mark.parametrize("prompt_format", [CHAT, PLAIN])
-def test_only_the_end_of_the_passage_is_cut(chat, prompt_format):
     for seed in range(20):
         cut_at_random(chat, prompt_format, random.Random(seed))
 
@@ -152,15 +145,12 @@ def cut_at_random(chat: PreTrainedTokenizerBase, prompt_format: str, chance: ran
     assert lengths[-1] == len(passage) or len(of(passage[: lengths[-1] + 1])) > limit
 
 
-def test_the_last_of_equal_passages_is_cut(plain):
+def test_the_last_of_equal_passages_is_cut_and_what_cannot_be_encoded_refused(plain, stored):
     passage = "one two three four five six"
     prompt = f"Example: {passage} = 6\nNow: {passage} ="
     whole = encode(plain, prompt)
     cut = encode(plain, prompt, passage=passage, limit=len(whole.ids) - 4)
     assert plain.decode(cut.ids, skip_special_tokens=True).startswith(f"Example: {passage} = 6")
-
-
-def test_prompts_that_cannot_be_encoded_are_refused(plain, stored):
     refused: list[dict[str, Any]] = [
         *({"limit": 5, **more} for more in ({}, {"passage": "not in it"})),
         {"limit": 1, "passage": "long text"},

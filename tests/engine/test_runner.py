@@ -81,7 +81,7 @@ def test_pieces_equal_one_forward_pass(settings):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_prefill_reads_all_tokens_but_the_last(family):
+def test_prefill_reads_all_but_the_last_token_and_rereading_equals_a_first_read(family):
     subject = runner(config(family))
     for length in (30, 1, 2):
         subject.reserve(1, len(TOKENS))
@@ -89,10 +89,6 @@ def test_prefill_reads_all_tokens_but_the_last(family):
         logits, _ = read(subject, TOKENS[length - 1 :], length - 1)
         expected = own_logits(subject.model, TOKENS)[length - 1 :]
         torch.testing.assert_close(logits, expected, rtol=1e-3, atol=1e-3)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_rereading_from_an_earlier_position_equals_a_first_read(family):
     subject, fresh = runner(config(family)), runner(config(family))
     other = TOKENS[::-1]
     for length in (1, WINDOW, 20, 39):
@@ -101,7 +97,7 @@ def test_rereading_from_an_earlier_position_equals_a_first_read(family):
         torch.testing.assert_close(read(subject, other, length)[0], expected, rtol=1e-3, atol=1e-3)
 
 
-def test_capacity_is_checked_and_grows_with_a_request():
+def test_capacity_grows_with_a_request_and_logits_are_cut_to_the_shared_vocabulary():
     subject = runner(config("gemma3"))
     long = TOKENS * 8
     assert len(long) > CAPACITY_STEP
@@ -112,9 +108,6 @@ def test_capacity_is_checked_and_grows_with_a_request():
     expected = own_logits(subject.model, long)[-1:]
     logits, _ = read(subject, long[-1:], len(long) - 1)
     torch.testing.assert_close(logits, expected, rtol=1e-3, atol=1e-3)
-
-
-def test_logits_are_cut_to_the_shared_vocabulary():
     model = build(config("llama"))
     whole, cut = Runner(model, VOCABULARY), Runner(model, 50)
     tokens = [token % 50 for token in TOKENS]
@@ -190,7 +183,7 @@ LENGTH_DEPENDENT = {
 
 
 @pytest.mark.parametrize("kind", LENGTH_DEPENDENT)
-def test_a_text_up_to_the_first_tables_length_is_decoded_as_by_transformers(kind):
+def test_a_text_within_the_first_table_is_that_of_transformers_or_found(kind, monkeypatch):
     target = build(LENGTH_DEPENDENT[kind])
     pair = pair_of(target, blurred(target, noise=0.01))
     prompt = TOKENS[:20]
@@ -202,10 +195,6 @@ def test_a_text_up_to_the_first_tables_length_is_decoded_as_by_transformers(kind
             assert decoded.token_ids == expected
     with pytest.raises(RunError, match="20 tokens and 13 new ones exceed the context of 32"):
         run(pair, prompt, sd, max_new_tokens=ORIGINAL - 19)
-
-
-@pytest.mark.parametrize("kind", LENGTH_DEPENDENT)
-def test_the_check_finds_a_table_that_depends_on_the_length(kind, monkeypatch):
     monkeypatch.setattr(module, "context_length", lambda config: 8 * ORIGINAL)
     with pytest.raises(UsageError, match="angles depend on the length of the text"):
         runner(LENGTH_DEPENDENT[kind])

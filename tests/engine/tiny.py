@@ -47,9 +47,7 @@ def config(family: str, **changes: Any) -> PreTrainedConfig:
 FAMILIES = ("llama", "qwen3", "gemma3")
 
 
-def build(
-    settings: PreTrainedConfig, seed: int = 0, dtype: torch.dtype = torch.float32
-) -> PreTrainedModel:
+def build(settings: PreTrainedConfig, seed: int = 0, dtype: torch.dtype = torch.float32):
     """A random model; its weights depend only on the configuration and the seed."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -71,7 +69,6 @@ def blurred(model: PreTrainedModel, noise: float, seed: int = 1) -> PreTrainedMo
 
 @cache
 def tokenizer() -> PreTrainedTokenizerFast:
-    """One token per character."""
     inner = Tokenizer(models.WordLevel({c: i for i, c in enumerate(CHARACTERS)}, unk_token="."))
     inner.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     inner.decoder = decoders.Fuse()
@@ -91,7 +88,6 @@ def tiny_pair(family: str) -> LoadedPair:
 
 
 def random_prompt(length: int, vocabulary: int = VOCABULARY) -> list[int]:
-    """Tokens that depend only on the length."""
     generator = torch.Generator().manual_seed(length)
     return torch.randint(vocabulary, (length,), generator=generator).tolist()
 
@@ -107,6 +103,5 @@ def read(runner: Runner, tokens: Sequence[int], begin: int = 0) -> tuple[Tensor,
 
 @torch.inference_mode()
 def own_logits(model: PreTrainedModel, tokens: Sequence[int]) -> Tensor:
-    """Logits ``[T, V]`` of the model's own forward pass, without a cache."""
     logits: Tensor = model(torch.tensor([tokens]), use_cache=False).logits[0]
     return logits

@@ -20,7 +20,6 @@ from .runs import EXAMPLES, TASKS, TEXTS, Run, brief_summary, measured
 
 @pytest.fixture
 def full_disk() -> Callable[..., Any]:
-    """Replaces any function that writes."""
     return Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
 
 

@@ -51,7 +51,6 @@ Run = Callable[..., Path]
 
 
 def measured(task: str, sample: str, text: str) -> SampleRecord:
-    """A record without its scores."""
     fields = {
         **SAMPLE,
         **{"key": f"{task} {sample}", "place": [0], "run_id": "r", "pair": "p", "task": task},
@@ -73,9 +72,7 @@ def task_of(*examples: Example, **changes: Any) -> Task:
     return replace(TASK, source=PromptList(examples), **changes)
 
 
-def plan_of(
-    names: list[str], task: Task = TASK, lengths: Sequence[int] = (5,), **settings: Any
-) -> Plan:
+def plan_of(names: list[str], task: Task = TASK, lengths: Sequence[int] = (5,), **settings: Any):
     pair, loading = PairSpec("p", "t", "d"), Loading(dtype="float32")
     systems = Systems(method_variants(names, {}), lengths)
     return build_plan(pair, [task], systems, Settings(**settings), loading=loading)

@@ -33,9 +33,7 @@ from ..engine.tiny import tiny_pair
 CPU = Loading(device="cpu")
 
 
-def cells_of(
-    *methods: str, pair: PairSpec | None = None, loading: Loading = CPU, **changes: Any
-) -> tuple[list[Cell], list[str]]:
+def cells_of(*methods: str, pair: PairSpec | None = None, loading: Loading = CPU, **changes: Any):
     settings = BenchSettings(**({"engine": [EAGER]} | changes))
     return bench_cells(pair or get_pair("mini"), method_variants(methods, {}), loading, settings)
 
@@ -95,7 +93,7 @@ def test_values_out_of_range_are_refused_by_the_name_of_their_option():
             BenchSettings(**{name: value})
 
 
-def test_the_default_prompt_fits_and_a_longer_one_is_refused(mini):
+def test_the_default_prompt_fits_and_engines_are_those_of_the_device(mini):
     def prompt(new, asked=None):
         plan = plan_of("sd", prompt_tokens=asked, new_tokens=new, repeats=1)
         source: Any = plan.tasks[0].task.source
@@ -107,9 +105,6 @@ def test_the_default_prompt_fits_and_a_longer_one_is_refused(mini):
     for new, asked in ((100, context - 99), (context, None)):
         with pytest.raises(UsageError, match=f"exceed the context of {context}"):
             prompt(new, asked)
-
-
-def test_engines_are_those_of_the_device_and_each_is_timed_once(mini):
     assert plan_of("sd", engine=[AUTO, EAGER]).tasks[0].cells == (cell_of("sd", 5),)
     with pytest.raises(UsageError, match="needs one CUDA device"):
         plan_of("sd", engine=[GRAPH])
@@ -155,7 +150,6 @@ def records_of(plan: Plan, pair: LoadedPair) -> list[SampleRecord]:
 
 @pytest.fixture
 def calls(monkeypatch) -> list[tuple[int, loop.DecodeOptions]]:
-    """The number of texts and the options of each call of the loop."""
     calls = []
 
     def watched(pair, rule, requests, options):

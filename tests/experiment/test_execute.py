@@ -96,9 +96,7 @@ def test_the_loop_receives_the_settings_of_the_plan(engine, tmp_path):
     assert call == {**prompt, **vars(options)} and engine.engine.name == "compile"
 
 
-def test_an_engine_that_differs_from_eager_is_left_only_by_auto(
-    engine, tmp_path, monkeypatch, caplog
-):
+def test_only_auto_leaves_an_engine_that_differs_from_eager(engine, tmp_path, monkeypatch, caplog):
     """``auto`` may leave it, and an engine that the user named may not."""
     monkeypatch.setattr(loader, "choose_engine", lambda *_: "graph")  # as on a GPU
     environment = tmp_path / "same" / "environment.json"

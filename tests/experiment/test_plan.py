@@ -81,13 +81,10 @@ def test_cells_take_turns_block_by_block():
     assert refilled.identify(batches[0][0], "eager").block is None
 
 
-def test_every_drafting_method_runs_with_each_draft_length_and_autoregressive_once():
+def test_every_drafting_method_runs_with_each_length_and_cells_share_their_draws():
     plan = plan_of(["autoregressive", "sd", "lossy"], draft_lengths=[3, 7])
     cells = [(cell.method, cell.draft_length) for cell in plan.tasks[0].cells]
     assert cells == [("autoregressive", 0), ("sd", 3), ("sd", 7), ("lossy", 3), ("lossy", 7)]
-
-
-def test_draws_are_shared_by_cells_and_differ_between_examples_tasks_and_repeats():
     tasks = [make_task("a", 2), make_task("b", 2)]
     plan = plan_of(["sd", "lossy"], tasks, settings=Settings(repeats=2))
     keys: dict[str, set[str]] = {}

@@ -41,20 +41,6 @@ def first_record(folder: Path, drop: str = "", **changes: Any) -> None:
     (folder / "samples.jsonl").write_text(lines)
 
 
-def test_the_same_metrics_give_the_same_folder(make_run):
-    folder = make_run()
-    before, recorded = contents(folder), records(folder)
-    run, report = open_run(folder), Mock()
-    assert score_run(run, True, report, brief_summary) == WHOLE
-    after = contents(folder)
-    for name in before.keys() - {"samples.jsonl"}:
-        assert after[name] == before[name]
-    keys = [call.args[0]["key"] for call in report.mock_calls]
-    assert keys == [record["key"] for record in recorded] and records(folder) == recorded
-    header = after["samples.csv"].decode().splitlines()[0]
-    assert header.partition(",stopped_by,")[2].startswith("accuracy-flexible,rouge1,bleu_terms")
-
-
 def test_wrong_scores_are_corrected(make_run):
     folder = make_run()
     before = contents(folder)
@@ -104,20 +90,6 @@ def test_checking_whether_a_metric_applies_executes_no_code(make_run, monkeypatc
     configured(folder, tasks=[{"name": "code", "metrics": []}])
     monkeypatch.setattr("specbench.tasks.metrics.code.judge", lambda *_: pytest.fail("it was run"))
     assert open_run(folder, ["pass@1"]).metrics["code"] == ["pass@1"]
-
-
-def test_without_permission_code_is_not_executed_and_scores_are_kept(make_run):
-    def scores(folder):
-        return [(r["quality"], r["scores"]) for r in records(folder) if r["task"] == "code"]
-
-    ran, waiting = make_run(), make_run(may_execute=False, name="s")
-    assert rescored(ran, may_execute=False).withheld == 0
-    assert scores(ran) == [(1.0, {"pass@1": 1.0})]
-    assert rescored(waiting, may_execute=False).withheld == 1
-    assert scores(waiting) == [(None, {"pass@1": None})]
-    (waiting / "environment.json").write_text("{}")
-    assert rescored(waiting, may_execute=True).withheld == 0
-    assert scores(waiting) == scores(ran)
 
 
 @pytest.mark.parametrize("suffix", PACKINGS)
@@ -176,7 +148,7 @@ def test_scoring_again_repairs_an_interruption_between_two_files(make_run, monke
     assert rows(folder / "summary.csv") == rows(other / "summary.csv")
 
 
-def test_a_running_run_cannot_be_scored(make_run):
+def test_a_running_run_cannot_be_scored_and_a_retried_sample_counts_once(make_run):
     folder = make_run()
     held = lock(folder)
     before, run = contents(folder), open_run(folder)
@@ -185,10 +157,6 @@ def test_a_running_run_cannot_be_scored(make_run):
     assert contents(folder) == before
     held.release()
     assert score_run(run, True, summarise=brief_summary).samples == 7
-
-
-def test_a_retried_sample_counts_once(make_run):
-    folder = make_run()
     *_, failed = records(folder)
     with (folder / "samples.jsonl").open("a") as file:
         file.write(json.dumps({**failed, "error": "again"}) + "\n")

@@ -33,7 +33,6 @@ METHODS = ["autoregressive", "sd"]
 
 
 def run(folder: Path, *, methods: list[str] = METHODS, fresh: bool = False, **settings: Any) -> int:
-    """Execute a plan; return the number of samples recorded before."""
     return executed(plan_of(methods, **settings), folder, fresh=fresh).resumed
 
 

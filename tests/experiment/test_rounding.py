@@ -16,19 +16,16 @@ from specbench.runs.run import read_run
 from .runs import executed, plan_of
 
 
-@pytest.mark.parametrize(
-    ("tokens", "margin", "behind"),
-    [
+def test_a_lead_is_that_of_the_likeliest_token():
+    for tokens, margin, behind in (
         *(((0, 1), 0.2, 0.4055), ((0, 2), 0.2, 1.0986), ((0, END), 0.2, 1.0986)),
         ((END, 2), 0.2, 1.0986),
-    ],
-)
-def test_a_lead_is_that_of_the_likeliest_token(tokens, margin, behind):
-    logits = torch.tensor([0.6, 0.4, 0.2, 0.2]).log().log_softmax(-1)
-    lead = Lead.of(logits, tokens, [3, 9])
-    assert lead.behind == pytest.approx(behind, abs=1e-3)
-    assert lead.margin == pytest.approx(margin / 1.4, abs=1e-3)
-    assert Lead.of(logits, (0, END), []).behind > 1e6
+    ):
+        logits = torch.tensor([0.6, 0.4, 0.2, 0.2]).log().log_softmax(-1)
+        lead = Lead.of(logits, tokens, [3, 9])
+        assert lead.behind == pytest.approx(behind, abs=1e-3)
+        assert lead.margin == pytest.approx(margin / 1.4, abs=1e-3)
+        assert Lead.of(logits, (0, END), []).behind > 1e6
 
 
 GREEDY = {"temperature": 0.0, "seed": 0}

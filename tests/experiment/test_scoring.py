@@ -38,7 +38,6 @@ THOUGHTS = [
 def scored(
     metrics: Sequence[str], text: str, example: Example, *, may_execute: bool, **fields: Any
 ) -> dict[str, Any]:
-    """Return the fields that come from scoring a text of 9 tokens."""
     fields = {"text": text, "output_tokens": 9, "stopped_by": "eos"} | fields
     record = sample_record(**fields)
     return score_text(metrics, record, example.scored(record), may_execute=may_execute)
@@ -46,7 +45,6 @@ def scored(
 
 @pytest.fixture
 def failing(monkeypatch) -> dict[str, Exception]:
-    """Metrics that raise instead of scoring."""
     errors: dict[str, Exception] = {}
 
     def score(metric: metrics.Metric, text: str, example: Example) -> float:
@@ -73,7 +71,7 @@ def test_the_first_metric_stands_for_quality_and_what_cannot_be_compared_is_blan
     assert fields == {**blank, "scores": {"accuracy": None, "pass@1": None}}
 
 
-def test_code_is_executed_only_with_permission(failing):
+def test_code_is_executed_only_with_permission_and_a_failed_metric_leaves_the_others(failing):
     names = ("pass@1", "rouge1")
     allowed = scored(names, PROGRAM, EXAMPLE, may_execute=True)
     assert (allowed["quality"], allowed["scores"]["pass@1"]) == (1.0, 1.0)
@@ -81,16 +79,11 @@ def test_code_is_executed_only_with_permission(failing):
     held = scored(names, PROGRAM, EXAMPLE, may_execute=False)
     assert (held["quality"], held["status"]) == (None, "ok")
     assert held["scores"] == {"pass@1": None, "rouge1": allowed["scores"]["rouge1"]}
-
-
-def test_a_metric_that_fails_leaves_the_others(failing):
     failing.update(accuracy=UsageError("no number"), rouge1=ValueError("odd"))
     fields = scored(("accuracy", "rouge1", "rouge2"), "so #### 7", EXAMPLE, may_execute=False)
     assert fields == {
-        "quality": None,
-        "scores": {"accuracy": None, "rouge1": None, "rouge2": 1.0},
-        "status": "unscored",
-        "error": "no number; ValueError: odd",
+        **{"quality": None, "scores": {"accuracy": None, "rouge1": None, "rouge2": 1.0}},
+        **{"status": "unscored", "error": "no number; ValueError: odd"},
     }
 
 
@@ -127,33 +120,28 @@ def test_a_cut_answer_must_state_its_number_and_thoughts_state_none(text, stoppe
 
 
 class Letters:
-    """A tokenizer with one token per letter."""
-
     def decode(self, tokens: Sequence[int]) -> str:
         return "".join(map(chr, tokens))
 
 
-@pytest.mark.parametrize(
-    ("prompt", "text", "count", "answer"),
-    [
+def test_tokens_of_thoughts_are_counted_apart():
+    for prompt, text, count, answer in (
         *(("Why?", "7 of <think>s", None, "7 of <think>s"), ("Why?", "<think>3</think>7", 16, "7")),
         *(("Why? <think>\n", "3</think>\n7", 9, "7"), ("Why? <think>\n", "3 and so", 8, "")),
         *(("Why? <think>\n\n</think>\n\n", "7", None, "7"), ("Why <think>? ", "7", None, "7")),
         *(("Why?", "<think>3", 8, ""), ("Why?", "a</think>b</think>7", 18, "7")),
         ("Why? [THINK]", "3[/THINK]7", 9, "7"),
         ("Why?", "<|channel|>analysis<|message|>3", 31, ""),
-    ],
-)
-def test_tokens_of_thoughts_are_counted_apart(prompt, text, count, answer):
-    tokens = [*map(ord, text)]
-    generation = Generation(tokens, text, len(prompt), len(tokens), "length", *[0.0] * 6)
-    assert thought_tokens(Letters(), [*map(ord, prompt)], generation) == count
-    example = Example("e", "prompt", answer or "x")
-    fields = scored(("exact-match",), text, example, may_execute=False, thought_tokens=count)
-    assert fields["quality"] == (1.0 if answer else 0.0)
+    ):
+        tokens = [*map(ord, text)]
+        generation = Generation(tokens, text, len(prompt), len(tokens), "length", *[0.0] * 6)
+        assert thought_tokens(Letters(), [*map(ord, prompt)], generation) == count
+        example = Example("e", "prompt", answer or "x")
+        fields = scored(("exact-match",), text, example, may_execute=False, thought_tokens=count)
+        assert fields["quality"] == (1.0 if answer else 0.0)
 
 
-def test_marks_that_are_open_or_new_are_noted(stored):
+def test_marks_that_are_open_or_new_are_noted_and_special_tokens_stay(stored):
     notes = []
     opened = ("<think>3, so", "analysisWe", "<ponder>3</ponder>7", "[REASONING] 3 [/REASONING] 7")
     for text in (*opened, "<think>3</think>7", "<b>thought</b>", "[1] I think"):
@@ -161,9 +149,6 @@ def test_marks_that_are_open_or_new_are_noted(stored):
         noted = doubtful_thoughts([*records, sample_record(method="static", text="7")])
         notes.append(f"{text}: {'; '.join(noted)}")
     stored(*notes)
-
-
-def test_marks_that_are_special_tokens_stay_in_a_text():
     letters = deepcopy(tokenizer())
     pair = LoadedPair("t", None, None, letters, frozenset())  # type: ignore[arg-type]
     plain = letters("ab")["input_ids"]

@@ -34,13 +34,11 @@ def a_a(plan: Plan) -> Plan:
 
 
 def run(folder: Path, plan: Plan, summarise: Summarise = brief_summary) -> int:
-    """Execute a plan as the command line does; return the number of samples recorded before."""
     plan = plan.added_to(read_run(folder, required=False).tasks)
     return executed(plan, folder, summarise=summarise).resumed
 
 
 def sessions(folder: Path) -> list[tuple[str, int, str]]:
-    """Return method, session and timing of each cell."""
     samples = [*read_records(folder), *timed_records(folder)]
     return sorted({(r.method, r.session, r.timing or "") for r in samples})
 

@@ -40,7 +40,6 @@ def record(sample: str = "t-0", **changes: Any) -> SampleRecord:
 
 
 def names(folder: Path) -> list[str]:
-    """Return the files of a run except its lock."""
     return sorted(path.name for path in folder.iterdir() if path.name != LOCK)
 
 
@@ -99,18 +98,7 @@ def test_samples_before_an_error_are_kept(tmp_path, problem, state):
     assert progress(store.folder) == {"state": state, "samples": 1, "failed": 0}
 
 
-def test_failed_samples_are_counted_but_not_in_tables(tmp_path):
-    with Store.open(tmp_path / "r", "run", {}, summarise=brief_summary) as store:
-        store.append(record("t-1", status="error", error="no"))
-    assert not list(store.folder.glob("*.csv"))
-    with Store.open(tmp_path / "s", "run", {}, summarise=brief_summary) as store:
-        store.append(record("t-0", status="unscored", quality=None, error="no"))
-        store.append(record("t-1", status="error", error="no"))
-    assert [row["sample_id"] for row in rows(store.folder / "samples.csv")] == ["t-0"]
-    assert progress(store.folder)["failed"] == 2
-
-
-def test_a_run_without_samples_removes_its_folder(tmp_path):
+def test_a_run_without_samples_removes_its_folder_and_failed_ones_are_in_no_table(tmp_path):
     store = Store.open(tmp_path / "r", "run", {}, summarise=brief_summary)
     with pytest.raises(UsageError), store:
         store.write_environment({})
@@ -119,6 +107,14 @@ def test_a_run_without_samples_removes_its_folder(tmp_path):
     with Store.open(tmp_path / "own", "run", {}, summarise=brief_summary):
         pass
     assert list(tmp_path.rglob("*")) == [tmp_path / "own"]
+    with Store.open(tmp_path / "r", "run", {}, summarise=brief_summary) as store:
+        store.append(record("t-1", status="error", error="no"))
+    assert not list(store.folder.glob("*.csv"))
+    with Store.open(tmp_path / "s", "run", {}, summarise=brief_summary) as store:
+        store.append(record("t-0", status="unscored", quality=None, error="no"))
+        store.append(record("t-1", status="error", error="no"))
+    assert [row["sample_id"] for row in rows(store.folder / "samples.csv")] == ["t-0"]
+    assert progress(store.folder)["failed"] == 2
 
 
 def test_folders_are_named_by_time_and_label_and_never_shared(tmp_path, monkeypatch):

@@ -65,12 +65,10 @@ UNFILTERED: dict[str, Sampler] = {
     "zeros in p": lambda rng: (masked(dense(rng), some(rng)), dense(rng)),
     "zeros in q": lambda rng: (dense(rng), masked(dense(rng), some(rng))),
     "zeros in both": lambda rng: (masked(dense(rng), some(rng)), masked(dense(rng), some(rng))),
-    "disjoint": disjoint,
-    "equal": equal,
+    **{"disjoint": disjoint, "equal": equal},
     "one-hot p": lambda rng: (one_hot(dense(rng)), dense(rng)),
     "one-hot q": lambda rng: (dense(rng), one_hot(dense(rng))),
-    "one-hot both": lambda rng: (one_hot(dense(rng)), one_hot(dense(rng))),
-    "ties": tied,
+    **{"one-hot both": lambda rng: (one_hot(dense(rng)), one_hot(dense(rng))), "ties": tied},
 }
 # The draft lacks some tokens of the target everywhere.
 PRESENT = np.arange(VOCABULARY) < VOCABULARY - 3
@@ -113,7 +111,6 @@ def make_case(kind: str, seed: int = 0) -> Positions:
 
 
 def stacked(greedy: bool) -> Positions:
-    """All positions of the kinds at temperature 0, or of those above it."""
     cases = [(*case[:6], case.top) for case in map(make_case, KINDS) if case.greedy == greedy]
     *fields, tops = map(torch.cat, zip(*cases, strict=True))
     return Positions(*fields, greedy, top=tops)
@@ -144,7 +141,6 @@ def rule_of(method: str) -> Rule:
 
 
 def law_of(method: str, at: Positions, **parameters: Any) -> Split:
-    """The closed form of a method, with the weights of its head if it has one."""
     weight = parameters["head"](at).double() if "head" in parameters else None
     p, q, p1, q1 = (rows.double() for rows in at[:4])
     at_next = Next(p, q, p1, q1, at.position, at.greedy, at.top)
@@ -154,7 +150,6 @@ def law_of(method: str, at: Positions, **parameters: Any) -> Split:
 
 
 def judge(rule: Rule, at: Positions, /, **parameters: Any) -> Verdict:
-    """Judge every token at every position: fields of shape [K, V, ...]."""
     count, size = at.p.shape
     x = torch.arange(size).repeat(count)
     verdict = rule(transform(at, lambda rows: rows.repeat_interleave(size, 0)), x, **parameters)

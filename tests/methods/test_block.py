@@ -31,7 +31,6 @@ class Models(NamedTuple):
     temperature: float = 1.0  # of p and q; rules also get the distributions at 1
 
     def drafts(self) -> list[Text]:
-        """Every block of N tokens."""
         return list(product(range(SIZE), repeat=self.n))
 
     def chance(self, distributions: Distributions, text: Text) -> float:
@@ -68,9 +67,7 @@ def models(kind: str, n: int, seed: int = 0) -> Models:
     return Models(p, p if kind == "equal" else distributions(), n, temperature)
 
 
-def law_of_round(
-    models: Models, rule: Rule, dtype: torch.dtype = torch.float64
-) -> dict[Text, float]:
+def law_of_round(models: Models, rule: Rule, dtype: torch.dtype = torch.float64):
     """The law of a round's tokens, and of how many of them are drafts (the last entry)."""
     at, x = models.positions(dtype)
     accept, residual, *_ = rule(at, x)
@@ -101,7 +98,6 @@ def law(models: Models, rule: Rule, dtype: torch.dtype = torch.float64) -> dict[
 
 
 def error(models: Models, rule: Rule, dtype: torch.dtype = torch.float64) -> float:
-    """The largest difference from the target's own law."""
     masses = law(models, rule, dtype)
     assert len(masses) == SIZE ** (models.n + 1)
     return max(abs(mass - models.chance(models.p, text)) for text, mass in masses.items())
@@ -117,14 +113,10 @@ def acceptance_chances(models: Models, rule: Rule) -> Array:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_block_emits_the_target_s_law(kind):
+def test_a_block_emits_the_target_s_law_and_keeps_no_fewer_drafts_than_sd(kind):
     for n in (1, 2, 3):
         pair = models(kind, n)
         assert error(pair, block) < 1e-12 and error(pair, block, torch.float32) < 1e-6
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_block_keeps_no_fewer_drafts_than_sd(kind):
     for n in (1, 2, 3):
         pairs = [models(kind, n, seed) for seed in range(4)]
         chances = [[acceptance_chances(pair, rule) for rule in (block, sd)] for pair in pairs]
@@ -181,7 +173,6 @@ def accepted_by_flags(flags: tuple[bool, ...], opens: list[bool], window: int) -
 
 
 def law_by_flags(models: Models, window: int, entropy: float, bound: int = 0) -> dict[Text, float]:
-    """The same by the flags of all drafts."""
     blocks: dict[Text, float] = defaultdict(float)
     for draft in models.drafts():
         p, q = ([model[draft[:i]] for i in range(models.n)] for model in (models.p, models.q))

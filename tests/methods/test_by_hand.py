@@ -18,7 +18,6 @@ def rows(fractions: str) -> torch.Tensor:
 
 
 def half(at: Positions) -> torch.Tensor:
-    """A head with w = 1/2 everywhere."""
     return at.p.new_full((len(at.p),), 0.5)
 
 
@@ -146,10 +145,8 @@ SECOND: list[tuple[str, dict[str, Any], bool]] = [
 
 
 def compare(method: str, parameters: dict[str, Any], at: Positions, *worked: str) -> None:
-    for parts in (
-        law_of(method, at, **parameters),
-        split(at.q, judge(rule_of(method), at, **parameters)),
-    ):
+    judged = split(at.q, judge(rule_of(method), at, **parameters))
+    for parts in (law_of(method, at, **parameters), judged):
         for part, fractions in zip(parts, worked, strict=True):
             torch.testing.assert_close(part, rows(fractions), rtol=0, atol=1e-7)
 

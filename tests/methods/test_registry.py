@@ -14,7 +14,7 @@ from specbench.methods.speccascade import DEFERRAL_RULES
 from ..told import refusals
 
 
-def test_every_name_finds_its_rule_and_its_defaults_are_permitted():
+def test_every_name_finds_its_rule_defaults_are_permitted_and_values_converted():
     for name, method in METHODS.items():
         rule = get_method(name).rule
         assert (rule is None) == (name == "autoregressive")
@@ -22,12 +22,11 @@ def test_every_name_finds_its_rule_and_its_defaults_are_permitted():
         defaults = method.resolve({})
         assert method.resolve({k: v for k, v in defaults.items() if v is not None}) == defaults
     assert tuple(name for name in METHODS if name in PAPER) == PAPER
-
-
-def test_every_deferral_rule_has_its_own_alpha():
     assert sorted(get_method("speccascade").parameters[0].choices) == sorted(DEFERRAL_RULES)
     for rule in DEFERRAL_RULES:
         assert isinstance(get_method("speccascade").resolve({"rule": rule})["alpha"], float)
+    for name, values, resolved in RESOLVED:
+        assert get_method(name).resolve(values) == resolved
 
 
 RESOLVED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
@@ -37,11 +36,6 @@ RESOLVED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("speccascade", {"alpha": 7, "rule": "opt"}, {"rule": "opt", "alpha": 7.0}),
     ("diversed", {"head": "some/folder"}, {"head": "some/folder"}),
 ]
-
-
-def test_given_values_are_converted():
-    for name, values, resolved in RESOLVED:
-        assert get_method(name).resolve(values) == resolved
 
 
 REFUSED: list[tuple[str, dict[str, Any]]] = [
@@ -63,22 +57,16 @@ def test_what_is_not_permitted_is_refused_in_one_sentence(stored):
         get_method("xyz")
 
 
-@pytest.mark.parametrize(
-    "parameters",
-    [
+def test_columns_hold_all_parameters_and_a_text_is_read_back_or_refused():
+    for parameters in (
         *({}, {"weight": 0.3}, {"keep": 10.0, "margin": 0.1}),
         {"rule": "opt", "alpha": -1.0, "form": "ratio", "ratio": 1 / 3},
-    ],
-)
-def test_columns_hold_all_parameters(parameters):
-    columns = to_columns(parameters)
-    assert tuple(columns) == PARAMETER_COLUMNS
-    blanks = {name: math.nan if value is None else value for name, value in columns.items()}
-    for row in (columns, blanks):
-        assert from_columns(row) == pytest.approx(parameters)
-
-
-def test_a_text_is_read_back_or_refused():
+    ):
+        columns = to_columns(parameters)
+        assert tuple(columns) == PARAMETER_COLUMNS
+        blanks = {name: math.nan if value is None else value for name, value in columns.items()}
+        for row in (columns, blanks):
+            assert from_columns(row) == pytest.approx(parameters)
     for text in ("1e3", "nan", "inf", "007", "top"):
         assert from_columns(to_columns({"mode": text})) == {"mode": text}
     for text in ("two words", "a=b"):

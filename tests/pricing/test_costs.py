@@ -100,9 +100,7 @@ def test_times_of_bench_become_costs(tmp_path):
         read_costs(tmp_path / "nowhere" / "repeats.csv")
 
 
-def llama_bench(
-    name: str, size: int, per_row: float, rows: tuple[int, ...]
-) -> list[dict[str, Any]]:
+def llama_bench(name: str, size: int, per_row: float, rows: tuple[int, ...]):
     """Return tests of passes that take 10 ms and so much more for each row, in two repeats."""
 
     def test(prompt: int, generated: int, seconds: float) -> dict[str, Any]:
@@ -139,16 +137,13 @@ def test_passes_of_llama_bench_become_rounds(tmp_path, target):
     assert read_reports([both]).seconds(1, 4, MODEL)[0] == pytest.approx(0.024)
 
 
-def test_a_pass_over_one_token_is_that_of_generation_if_it_is_there(target):
+def test_several_texts_are_rows_of_a_pass_and_one_token_that_of_generation(target):
     tests = json.loads(target.read_text())
     tests[0]["samples_ns"] = [int(50e6)] * 2  # llama-bench -p 1
     target.write_text(json.dumps(tests))
     assert read_reports([target]).seconds(1, 0, LOOKUP)[0] == pytest.approx(0.012)
     target.write_text(json.dumps([test for test in tests if not test["n_gen"]]))
     assert read_reports([target]).seconds(1, 0, LOOKUP)[0] == pytest.approx(0.050)
-
-
-def test_several_texts_are_rows_of_one_pass(target):
     costs = read_reports([target], [1, 2])
     assert list(costs.lengths) == [0, 1, 2, 3]
     assert costs.seconds(2, 3, LOOKUP)[0] == pytest.approx(0.026)

@@ -71,15 +71,12 @@ def decision() -> Decision:
     return decide(priced, costs(), (1, 2, 8))
 
 
-def test_speed_ups_by_hand():
+def test_speed_ups_by_hand_and_noise_of_costs_widens_their_interval():
     (setting, *_) = decide([constant(MODEL, 0.5)], costs(), (1,)).settings
     assert setting.tokens_per_round.value == pytest.approx(1.5)
     assert setting.seconds_per_token == pytest.approx(1.1 / 1.5)
     assert setting.speedup.value == pytest.approx(1.5 / 1.1)
     assert setting.speedup.low == pytest.approx(1.5 / 1.1)  # all prompts are alike
-
-
-def test_noise_of_costs_widens_the_interval():
     noisy = costs(8).table()
     noisy["round_seconds"] *= np.random.default_rng(1).lognormal(0, 0.1, len(noisy))
     priced = [constant(MODEL, 0.5)]
@@ -121,32 +118,25 @@ def test_the_schedule_drafts_where_speculation_pays_and_nowhere_else(seed):
     table = costs(4).table()
     table["round_seconds"] *= noise.lognormal(0, 0.25, len(table))
     table["draft_seconds"] = 0.0
-    pair_decision = decide(
-        [constant(MODEL, 0.3, 0.2), constant(LOOKUP, 0.2)], costs_of(table, ""), (1, 2, 8)
-    )
+    both = [constant(MODEL, 0.3, 0.2), constant(LOOKUP, 0.2)]
+    pair_decision = decide(both, costs_of(table, ""), (1, 2, 8))
     for drafter in pair_decision.drafters:
-        drafts = {
-            b: n
-            for first, last, n in pair_decision.schedule(drafter)
-            for b in range(first, last + 1)
-        }
+        steps = pair_decision.schedule(drafter)
+        drafts = {b: n for first, last, n in steps for b in range(first, last + 1)}
         for batch in pair_decision.batches:
             best = pair_decision.fastest(batch, drafter)
             assert drafts[batch] == (best.length if best.verdict == "pays" else 0)
         assert all(drafts[batch] == min(drafts[2], drafts[8]) for batch in range(3, 8))
 
 
-def test_rates_by_position_are_conditional():
+def test_rates_by_position_are_conditional_and_one_means_the_same_at_every_position():
     rounds = rounds_of_rates(rates_of(".8,.5,.5", 8), MODEL)
     assert rounds.resampled[0] == pytest.approx([1.8, 2.2, 2.4])
     for text in (".8,1.2", "nothing", "", ".8,,.7", "nan"):
         with pytest.raises(UsageError, match="a rate from 0 to 1"):
             rates_of(text, 8)
-
-
-@pytest.mark.parametrize("longest", [1, 4, 8])
-def test_one_rate_means_the_same_at_every_position(longest):
-    assert rates_of(".8", longest) == rates_of(",".join([".8"] * longest), longest)
+    for longest in (1, 4, 8):
+        assert rates_of(".8", longest) == rates_of(",".join([".8"] * longest), longest)
 
 
 @pytest.mark.parametrize(("accepted", "drafts"), [(3.4, 4), (1.0, 3), (5.0, 4), (2.02, 2)])
@@ -161,7 +151,6 @@ KIND = Kind("vLLM", "dense", 16, 16, "NVIDIA", "draft_model")
 
 
 def computed(rate: float, batches: tuple[int, ...] = (1, 8), **kind: str) -> Decision:
-    """Return a decision by costs of a kind of machine."""
     table = dataclasses.replace(costs(), bound=bound(KIND._replace(**kind)))
     return decide([rounds_of_rates([rate] * 4, MODEL)], table, batches)
 
@@ -218,9 +207,8 @@ def test_the_break_even_is_the_seconds_of_a_round_in_passes():
     assumed = decide([rounds_of_rates(None, MODEL, 4)], table, (1, 8))
     one, eight = (assumed.fastest(batch) for batch in (1, 8))
     assert one.length == 3 and one.break_even.value == pytest.approx(1.3)
-    assert (
-        one.pays_from == "model pays from 1.30 tokens per round (N = 3, 23 % accepted) at batch 1"
-    )
+    pays_from = "model pays from 1.30 tokens per round (N = 3, 23 % accepted) at batch 1"
+    assert one.pays_from == pays_from
     assert one.verdict == "measure" and not assumed.is_told
     assert "cannot pay at batch 8" in eight.pays_from
     assert re.search(r"^8 .*never", to_text(break_even_table(assumed), width=80), re.MULTILINE)
@@ -241,24 +229,18 @@ def test_what_is_shown_to_pay_stands_before_what_may_be_faster():
     assert answer(pair_decision).startswith("Speculate at batch 1 with model: N = ")
 
 
-@pytest.mark.parametrize(
-    ("texts", "drafts", "is_share", "expected"),
-    [
+def test_mean_lengths_have_names_and_n_and_the_largest_possible_n_is_remarked():
+    for texts, drafts, is_share, expected in (
         (["2.9"], 4, False, {"": (2.9, 4)}),
         (["mtp=2.4@3", "eagle3=2"], 5, False, {"mtp": (2.4, 3), "eagle3": (2.0, 5)}),
         (["mtp=.7@3"], None, True, {"mtp": (pytest.approx(3.1), 3)}),
-    ],
-)
-def test_mean_lengths_and_shares_have_names_and_n(texts, drafts, is_share, expected):
-    assert mean_lengths("--x", texts, drafts, is_share=is_share) == expected
-    for wrong in ("x", "mtp=", "2@"):
-        with pytest.raises(UsageError, match="give a number"):
-            mean_lengths("--x", [wrong], 3)
-    with pytest.raises(UsageError, match="give that N"):
-        mean_lengths("--x", ["2"], None)
-
-
-def test_where_the_best_n_is_the_largest_possible_that_is_said():
+    ):
+        assert mean_lengths("--x", texts, drafts, is_share=is_share) == expected
+        for wrong in ("x", "mtp=", "2@"):
+            with pytest.raises(UsageError, match="give a number"):
+                mean_lengths("--x", [wrong], 3)
+        with pytest.raises(UsageError, match="give that N"):
+            mean_lengths("--x", ["2"], None)
     few = decide([rounds_of_rates([0.9] * 4, MODEL)], costs(), (1,), (1, 2, 3))
     (said,) = remarks(few, [])
     assert said.startswith("model: N = 3 is the largest that was priced, and the best at batch 1,")
@@ -272,25 +254,24 @@ def test_flags_stand_in_one_block_for_each_engine_with_the_ranges_that_differ():
         "batch 1 to 4",
         "batch 5 to 8",
     ]
-    assert "SGLang has no drafter like suffix" in [
-        *engine_flags(SuffixDrafter(), [(1, 4, 5)], None)
-    ]
+    flags = [*engine_flags(SuffixDrafter(), [(1, 4, 5)], None)]
+    assert "SGLang has no drafter like suffix" in flags
 
 
-def test_the_schedule_for_vllm():
+def test_the_schedule_for_vllm_begins_at_batch_1_and_flags_of_engines_count_as_they_do():
     schedule = decision().schedule(MODEL)
     settings = json.loads(vllm_flags(MODEL, schedule, "org/d")[-1])
     assert settings["num_speculative_tokens_per_batch_size"] == [[*row] for row in schedule]
     assert settings["model"] == "org/d"
-
-
-def test_a_schedule_of_batches_with_gaps_begins_at_batch_1():
     rows = [(b, n, b + 0.9 * n) for b in (4, 32) for n in (0, 3)]  # pays for 32 texts, not for 4
     table = pd.DataFrame(rows, columns=["batch_size", "draft_length", "round_seconds"])
     pair_decision = decide([constant(MODEL, 0.3, 0.1)], costs_of(table, "by hand"), (4, 32))
     assert (paying := pair_decision.first_that_pays()) is not None and paying.batch == 32
     (first, *_) = pair_decision.schedule(MODEL)
     assert first[0] == 1 and first[2] == 0  # vLLM refuses a schedule that begins later
+    assert MODEL.sglang(3, "d")[-1] == "4"  # the token after the drafts is counted
+    assert GREEDY.llamacpp(3, "d")[-1] == "greedy"
+    assert "--model-draft" not in LOOKUP.llamacpp(3, "d")
 
 
 def test_the_schedule_for_tensorrt_llm_ends_where_drafting_does():
@@ -304,12 +285,6 @@ def test_the_schedule_for_tensorrt_llm_ends_where_drafting_does():
     rising = tensorrt_llm_settings(MODEL, [(1, 4, 0), (5, 8, 3)], "org/d") or ""
     assert "draft_len_schedule" not in yaml.safe_load(rising)["speculative_config"]
     assert tensorrt_llm_settings(SuffixDrafter(), schedule, "") is None
-
-
-def test_flags_of_engines():
-    assert MODEL.sglang(3, "d")[-1] == "4"  # the token after the drafts is counted
-    assert GREEDY.llamacpp(3, "d")[-1] == "greedy"
-    assert "--model-draft" not in LOOKUP.llamacpp(3, "d")
 
 
 def test_the_draft_of_llamacpp_is_a_file_or_has_the_command_that_makes_it(tmp_path, monkeypatch):

@@ -10,7 +10,6 @@ import torch
 
 from specbench.decoding.drafters.model import GreedyDrafter, ModelDrafter, ModuleDrafter
 from specbench.decoding.drafters.policies import get_policy
-from specbench.methods.ensembles import static
 from specbench.methods.exact import block
 from specbench.methods.serving import match
 from specbench.methods.strict import sd
@@ -52,14 +51,9 @@ def texts_of(law: np.ndarray) -> tuple[Scores, np.ndarray]:
 
     columns = {
         "p": np.take_along_axis(p, token, -1)[..., 0],
-        "q": np.take_along_axis(q, token, -1)[..., 0],
-        "rank_p": rank(p),
-        "rank_q": rank(q),
-        "top_p": p.max(-1),
-        "top_q": q.max(-1),
-        "entropy_p": -(p * np.log(p)).sum(-1),
-        "entropy_q": -(q * np.log(q)).sum(-1),
-        "tv": np.abs(p - q).sum(-1) / 2,
+        **{"q": np.take_along_axis(q, token, -1)[..., 0], "rank_p": rank(p), "rank_q": rank(q)},
+        **{"top_p": p.max(-1), "top_q": q.max(-1), "entropy_p": -(p * np.log(p)).sum(-1)},
+        **{"entropy_q": -(q * np.log(q)).sum(-1), "tv": np.abs(p - q).sum(-1) / 2},
     }
     assert columns.keys() == {*COLUMNS}
     names = tuple(TextName("task", f"{row:04}", "all") for row in range(len(texts)))
@@ -119,13 +113,9 @@ def loop(rule, q, most: int, goes_on=lambda law, token: True) -> tuple[float, fl
 @pytest.mark.parametrize(
     ("drafter", "rule", "real", "q"),
     [
-        (MODEL, "sd", sd, Q),
-        (MODEL, "match", match, Q),
-        (MODEL, "block", block, Q),
-        (GreedyDrafter(), "sd", sd, GREEDY),
-        (GreedyDrafter(), "block", block, GREEDY),
-        (MODULE, "sd", sd, DEPTHS),
-        (MODULE, "match", match, DEPTHS),
+        *((MODEL, "sd", sd, Q), (MODEL, "match", match, Q), (MODEL, "block", block, Q)),
+        *((GreedyDrafter(), "sd", sd, GREEDY), (GreedyDrafter(), "block", block, GREEDY)),
+        *((MODULE, "sd", sd, DEPTHS), (MODULE, "match", match, DEPTHS)),
         (MODULE, "block", block, DEPTHS),
     ],
 )
@@ -155,19 +145,6 @@ def test_the_price_of_a_policy_is_exact(rule):
     assert abs(probability @ fixed.rounds[:, 0] - rounds) > 0.01  # the policy matters
 
 
-def test_what_breaks_the_conditions_has_another_mean():
-    scores, probability = all_texts()
-    priced = probability @ price(scores, MODEL, get_policy("fixed"), [3]).rounds[:, 0]
-    # A lossy rule, a drafter whose law depends on its depth, and the usual formula.
-    lossy, _ = loop(lambda at, x: static(at, x, weight=0.5), lambda last, depth: Q[last], 3)
-    deeper, _ = loop(sd, lambda last, depth: Q[last] if depth else P[last], 3)
-    rate = probability @ np.minimum(1, scores.q / scores.p).mean(-1)
-    formula = LENGTH / sum(rate**i for i in range(4))
-    head, _ = loop(sd, lambda last, depth: DEPTHS[depth, last], 3)  # priced by another q
-    for other in (lossy, deeper, formula, head):
-        assert abs(other - priced) > 0.01
-
-
 def test_a_limit_counts_prompts_with_all_their_repeats():
     names = product(("sd", "static"), "abc", (0, 1))
     records = [
@@ -178,19 +155,16 @@ def test_a_limit_counts_prompts_with_all_their_repeats():
     assert chosen == [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
 
 
-@pytest.mark.parametrize(
-    ("name", "numbers"),
-    [
+def test_scores_of_other_numbers_are_computed_again():
+    for name, numbers in (
         *[("p", column) for column in (["a", 0.5], [0.5], [math.nan, 0.5], [-1, 0.5], None, 5)],
         *[("q", column) for column in ([5, 0.5], [[0.5], [0.5, 0.1]], [[0.5], [0.5]])],
         *[("rank_q", column) for column in ([-5, 1], [1, 10**400], [True, True])],
         ("entropy_p", [-1, 0]),
         ("tv", [math.nan, 0.5]),
-    ],
-)
-def test_scores_of_other_numbers_are_computed_again(name, numbers):
-    scores = {column: [0.5, 0.5] for column in COLUMNS}
-    of_head = {n: c if n in OF_TARGET else [c] * 2 for n, c in scores.items()}
-    assert is_scored(scores, 2) and is_scored(of_head, 2, 2)
-    assert not is_scored(scores | {name: numbers}, 2)
-    assert not is_scored(None, 2) and not is_scored(of_head, 2) and not is_scored(scores, 2, 2)
+    ):
+        scores = {column: [0.5, 0.5] for column in COLUMNS}
+        of_head = {n: c if n in OF_TARGET else [c] * 2 for n, c in scores.items()}
+        assert is_scored(scores, 2) and is_scored(of_head, 2, 2)
+        assert not is_scored(scores | {name: numbers}, 2)
+        assert not is_scored(None, 2) and not is_scored(of_head, 2) and not is_scored(scores, 2, 2)

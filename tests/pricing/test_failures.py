@@ -34,10 +34,7 @@ def q(last: int, depth: int = 0) -> np.ndarray:
     return toy().draft.law(last, 1.0)  # type: ignore[attr-defined, no-any-return]
 
 
-def decoded(
-    most: int = MOST, draft: Law = q, target: Callable[[int], np.ndarray] = p
-) -> tuple[Scores, list]:
-    """Return texts of ``sd`` with their scores and records; ``target`` judges the drafts."""
+def decoded(most: int = MOST, draft: Law = q, target: Callable[[int], np.ndarray] = p):
     random = np.random.default_rng(5)
     scored, records = {}, []
     for number in range(TEXTS):
@@ -92,15 +89,12 @@ def test_nothing_is_drafted_beyond_the_drafts_context():
     assert cut["tv"] == [*whole["tv"][:3], 1, 1, 1]
 
 
-def test_a_lossless_loop_agrees(honest):
+def test_a_lossless_loop_agrees_and_texts_of_another_law_are_seen(honest):
     scores, records = honest
     assert not any(deviation.is_sure for deviation in deviations(scores))
     comparison = compare(scores, records)
     assert not comparison.is_sure
     assert comparison.difference.low < 0 < comparison.difference.high
-
-
-def test_texts_of_another_temperature_or_of_a_lossy_rule_are_seen():
     cooler, _ = decoded(target=lambda last: toy().target.law(last, 0.8))  # type: ignore[attr-defined]
     mixed, _ = decoded(target=lambda last: 0.7 * p(last) + 0.3 * q(last))
     for scores in (cooler, mixed):
@@ -110,9 +104,7 @@ def test_texts_of_another_temperature_or_of_a_lossy_rule_are_seen():
 @pytest.mark.parametrize(
     ("rank", "top", "is_seen"), [(2, 0.5, False), (2, 0.7, True), (3, 0.5, True)]
 )
-def test_greedy_texts_may_have_another_token_only_where_two_are_as_likely(
-    honest, rank, top, is_seen
-):
+def test_greedy_texts_may_differ_only_where_two_tokens_are_as_likely(honest, rank, top, is_seen):
     scores, _ = honest
     ranks = np.ones_like(scores.rank_p)
     ranks[:, ::20] = rank  # every 20th token, five times as many as rounding may change

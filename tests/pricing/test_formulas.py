@@ -35,7 +35,6 @@ PLAIN = ServingEngine(description="e", share=0.5, compute=0.5)
 
 
 def tiny(width: int, layers: int = 1) -> ServedModel:
-    """Return a model with width * (8 * layers + 10) weights in its passes."""
     shape = Shape(
         **{"layers": layers, "width": width, "feed_forward": 1, "heads": 1, "kv_heads": 1},
         **{"head_size": 1, "vocabulary": 10, "attention": 5 * width},
@@ -66,15 +65,12 @@ def test_a_pass_and_a_round_by_hand():
     assert pass_seconds(joined, target, 1, 3, 5) == pytest.approx(expected)
 
 
-def test_figures_of_a_machine_take_the_place_of_an_engines():
+def test_figures_of_a_machine_replace_an_engines_and_devices_share_layers():
     machine = Machine(description="m", bandwidth=10, flops=100, overhead=0.5, share=1.0)
     server = Deployment.of(machine, engines()["vllm"].model_copy(update={"overlap": 1.0}))
     seconds = round_seconds(server, tiny(1), DraftPasses(tiny(1)), 1, 1, 5)
     pass_of = lambda tokens: 5.6 + tokens * 0.36 + 0.5  # noqa: E731
     assert seconds[0] == pytest.approx(pass_of(2) + pass_of(1))
-
-
-def test_several_devices_share_layers_and_add_up_results():
     machine = Machine(description="m", bandwidth=10, flops=100, link=8, hop=0.5)
     target = tiny(4, layers=3)
     one, two = (pass_seconds(Deployment(machine, PLAIN, n), target, 1, 2, 0) for n in (1, 2))
@@ -183,11 +179,8 @@ def test_requests_that_do_not_fit_wait_outside_of_the_batch():
     workload = Workload(170, 147)
     large = [seconds_per_token(server, target, None, 0, 1, b, workload) for b in (64, 512, 4096)]
     assert large[0] < large[1] == pytest.approx(large[2])
-    assert (
-        prompt_seconds(server, target, 1, workload)
-        == 0
-        < prompt_seconds(server, target, 8, workload)
-    )
+    alone, batch = (prompt_seconds(server, target, rows, workload) for rows in (1, 8))
+    assert alone == 0 < batch
 
 
 @pytest.mark.parametrize(

@@ -15,23 +15,11 @@ from measure.public_measurements import Setting, line, setting_of
 from specbench.pricing import bounds
 from specbench.pricing.bounds import Kind
 
+from ..told import DATA
+
 # Published by tomasruizt/vllm-scripts, manojarulmurugan/SpecDecoding-Study-vLLM-SGLang and
 # sudoingX/qwen38-mtp.
-ROWS = """\
-source,engine,gpu,gpus,target,weights,weights_gb,kv,drafter,draft,draft_length,workload,\
-prompt_tokens,new_tokens,temperature,batch,accepted_length,ms_per_token_without,\
-ms_per_token_with,speedup
-t,vLLM (Jan 2026),H100 94 GB,1,Qwen3-32B,bf16,,bf16,eagle3,x,3,c,170,147,0,1,2.18,33.97,17.18,1.98
-t,vLLM (Jan 2026),H100 94 GB,1,Qwen3-32B,bf16,,bf16,draft_model,Qwen/Qwen3-1.7B,4,c,170,147,0,16,\
-2.85,35.46,19.69,1.80
-m,vLLM 0.24.0,A100-SXM4-80GB,1,Llama-3.1-8B-Instruct,fp16,,fp16,eagle3,x,5,g,1200,256,0,8,2.88,\
-11.91,6.62,1.80
-s,llama.cpp (Aug 2026),RTX 5090,1,Qwen3.8-27B,UD-Q4_K_XL,17.9,,mtp,mtp,4,p,60,400,0,1,3.588,13.37,\
-6.17,2.17
-s,llama.cpp (Aug 2026),RTX 9999,1,Qwen3.8-27B,Q4_K_M,17.1,,mtp,mtp,4,p,60,400,0,1,3,13.37,6.17,2.1
-s,vLLM,H100,1,Nobody-7B,bf16,,,eagle3,x,4,p,60,400,0,1,3,13.37,6.17,2.1
-s,vLLM,H100,1,Nobody-7B,bf16,,,eagle3,x,4,p,60,400,0,2,3,13.37,6.17,2.1
-"""
+ROWS = (DATA / "pricing/rows.csv").read_text(encoding="utf-8")
 
 
 @pytest.fixture
@@ -88,19 +76,13 @@ def test_rows_without_a_number_are_counted_apart(file, monkeypatch, capsys):
     assert out.splitlines()[-1].startswith("n 4 of 9 told, ")
 
 
-@pytest.mark.parametrize(
-    ("source", "person"),
-    [
+def test_people_are_owners_or_threads_and_the_last_lines_by_hand():
+    for source, person in (
         ("tomasruizt/vllm-scripts", "tomasruizt"),
         ("ggml-org/llama.cpp#5877 (oxfighterjet)", "ggml-org/llama.cpp#5877 (oxfighterjet)"),
         ("huggingface Ichigec/a1", "Ichigec"),
-    ],
-)
-def test_a_person_is_the_owner_or_the_thread(source, person):
-    assert public_measurements.person_of(source) == person
-
-
-def test_the_chosen_n_is_compared_with_the_best_of_its_sweep():
+    ):
+        assert public_measurements.person_of(source) == person
     sweep = {"source": "s", "gpu": "g", "target": "t", "draft": "d", "weights": "w", "kv": "k"}
     rows = [
         {**sweep, "workload": "x", "batch": 1, "draft_length": n, "speedup": m, "predicted": p}
@@ -109,9 +91,6 @@ def test_the_chosen_n_is_compared_with_the_best_of_its_sweep():
     text = public_measurements.cost_of_choice(pd.DataFrame(rows))
     assert text.startswith("the chosen N loses 20.0 % in the median")
     assert text.endswith("in 1 sweeps")
-
-
-def test_the_last_line_by_hand():
     measured = np.array([2.0, 0.5, 1.04, 1.5])
     predicted = np.array([2.2, 0.45, 0.9, 0.9])
     assert line(measured, predicted, np.array([1, 1, 1, 0]), 9) == (

@@ -21,42 +21,11 @@ from specbench.pricing.machines import (
     machines,
 )
 
+from ..told import DATA
+
 # The names of each known model or machine, of which the last key has none.
-MODELS = """
-qwen3-32b: Qwen/Qwen3-32B, qwen3-32b-int4
-qwen3-30b-a3b: Qwen3-Coder-30B-A3B-Instruct-FP8
-qwen3.8-27b: unsloth/Qwen3.8-27B-GGUF:Qwen3.8-27B-UD-Q4_K_XL.gguf
-llama-3.1-8b: RedHatAI/Meta-Llama-3.1-8B-Instruct-AWQ-INT4, DeepSeek-R1-Distill-Llama-8B
-llama-3-8b: Meta-Llama-3-8B-Instruct
-llama-3.3-70b: llama3.3:70b
-deepseek-r1: deepseek-ai/DeepSeek-R1-0528
-gpt-oss-120b: openai/gpt-oss-120b
-gemma-4-12b: google/gemma-4-12B-it
-glm-5.3: zai-org/GLM-5.3-FP8, GLM-5.2
-glm-5.3-flash: zai-org/GLM-5.3-Flash
-laguna-s-2.1: poolside/Laguna-S-2.1-NVFP4
-qwen3.8-flash-next: Qwen/Qwen3.8-Flash-Next
-step-3.7-flash: stepfun-ai/Step-3.5-Flash
-: Laguna-XS-2.1, Qwen3-33B, GPT-2"""
-MACHINES = """
-a100: NVIDIA A100-SXM4-80GB
-a100-40gb: A100-SXM4-40GB
-h100: 8xH100
-h100-94gb: H100 94 GB
-h100-nvl: H100 NVL 94 GB
-h200: 4 × H200 141GB
-b200: GB200
-gh200: NVIDIA GH200 480GB
-mi300x: MI300X
-rtx3090: 2x RTX 3090
-rtx3090ti: RTX 3090 Ti
-rtx5090-laptop: GeForce RTX 5090 Laptop GPU
-rtx-pro-6000: NVIDIA RTX PRO 6000 Blackwell Workstation
-rx7900xtx: Radeon RX 7900 XTX
-m3-ultra: Apple M3 Ultra (512 GB)
-m4-max: MacBook Pro M4 Max 128GB
-strix-halo: Ryzen AI Max+ 395
-: H1000, TPU v5e"""
+MODELS = (DATA / "pricing/models.txt").read_text(encoding="utf-8")
+MACHINES = (DATA / "pricing/machines.txt").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -113,12 +82,9 @@ def test_a_near_name_is_asked_back(name):
     assert find_machine("NVIDIA H100 80GB HBM3") == machines()["h100"]
 
 
-def test_names_may_count_devices():
+def test_names_may_count_devices_and_begin_with_an_engine():
     counts = {"2x RTX 3090": 2, "8xH100": 8, "RTX 3090 x2": 2, "RTX 3090": 1, "RX 7900 XTX": 1}
     assert {name: devices_in(name) for name in counts} == counts
-
-
-def test_engines_begin_a_name():
     new, old, other = map(known_engine, ("vLLM 0.24.0", "vLLM (Jul 2025)", "SGLang (Aug 2026)"))
     assert new and old and other
     assert new.round == other.round and new.description != other.description
@@ -204,13 +170,9 @@ def test_a_gguf_file_has_the_bits_of_its_size(tmp_path):
 
 
 def test_a_model_without_a_shape_is_refused_in_one_sentence(tmp_path):
-    for content, complaint in (
-        ("{}", "no 'num_hid"),
-        ("{", "cannot read"),
-        ('{"hidden":1}', "no '"),
-    ):
+    for content, told in (("{}", "no 'num_hid"), ("{", "cannot read"), ('{"hidden":1}', "no '")):
         (tmp_path / "config.json").write_text(content)
-        with pytest.raises(UsageError, match=complaint):
+        with pytest.raises(UsageError, match=told):
             shapes.find_model(str(tmp_path))
     for name in ("nobody", "llama-9-9b", "no such model"):
         with pytest.raises(UsageError, match=f"no shape of `{name}`: name a folder"):
@@ -220,9 +182,7 @@ def test_a_model_without_a_shape_is_refused_in_one_sentence(tmp_path):
 def test_a_model_of_the_hub_is_described_by_its_configuration(tmp_path, monkeypatch):
     config = get_pair("qwen3").architecture["target"]
     (tmp_path / "config.json").write_text(json.dumps(config))
-    monkeypatch.setattr(
-        "huggingface_hub.hf_hub_download", lambda repository, name: str(tmp_path / name)
-    )
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", lambda _, name: str(tmp_path / name))
     model = shapes.find_model("someone/unheard-of-FP8")
     assert model.shape.width == 4096 and model.precision == (8, 16, 16)
 
@@ -234,7 +194,7 @@ def test_a_model_of_the_hub_is_described_by_its_configuration(tmp_path, monkeypa
         shapes.find_model("someone/unheard-of")
 
 
-def test_a_batch_reads_the_experts_that_its_tokens_take():
+def test_a_batch_reads_the_experts_of_its_tokens_and_attention_stays_in_16_bits():
     shape = shapes.known_shapes()["qwen3-30b-a3b"]
     one, all_experts = shape.weights(8), shape.weights(128)
     assert shape.weights_read(1) == pytest.approx(one)
@@ -242,9 +202,6 @@ def test_a_batch_reads_the_experts_that_its_tokens_take():
     assert shape.weights_read(1000) == pytest.approx(all_experts)
     dense = shapes.known_shapes()["qwen3-32b"]
     assert dense.weights_read(1) == dense.weights_read(64)
-
-
-def test_attention_of_gpt_oss_stays_in_16_bits():
     shape = shapes.known_shapes()["gpt-oss-120b"]
     served = shapes.ServedModel("m", shape, shapes.Precision(4.25))
     in_file = shapes.ServedModel("m", shape, shapes.Precision(4.25, 4.25))

@@ -23,24 +23,18 @@ OF_REQUESTS = (
 OF_PHASES = ("inside_emitted", "inside_proposed", "inside_accepted")
 
 
-def test_metrics_match_the_code():
+def test_metrics_match_the_code_entries_are_complete_and_committed_columns_known():
     assert [*schema("metrics")] == [*FIGURES]
     optional = list(schema("measured"))
     assert optional[: len(OF_QUALITY)] == [*OF_QUALITY]
     recorded = (BLEU_TERMS, "thought_tokens", "block", *OF_REQUESTS, *OF_PHASES, "timing")
     assert {*recorded} <= {*optional}
-
-
-def test_every_entry_is_complete():
     for column in dictionary():
         assert set() < set(column.tables) <= set(TABLES), column
         assert column.meaning.strip(". ") == column.meaning != "", column
         kind = TYPES[column.type]
         # An integer column cannot hold a blank.
         assert kind is not int or not column.blank, column
-
-
-def test_every_column_of_a_committed_table_is_known():
     for table, measured in (("samples", schema("measured")), ("summary", {})):
         with open_text(stored(REFERENCE / f"{table}.csv")) as file:
             header = next(csv.reader(file))
@@ -71,14 +65,11 @@ METHODS: tuple[dict[str, Any], ...] = (
 )
 
 
-def test_methods_name_their_parameters_and_heads_as_shortly_as_is_unambiguous(stored):
+def test_methods_and_heads_have_the_shortest_names_and_a_metric_is_shown_as_a_score(stored):
     named = (f"{heads}: {', '.join(method_labels(cells(*heads.split())))}" for heads in HEADS)
     stored(*named, *(method_label(BLANK | cell) for cell in METHODS))
     both = cells("bundled") + cells("results", task="news")  # one row over all tasks
     assert method_labels(both) == ["diversed", "diversed"]
-
-
-def test_a_metric_with_the_name_of_a_figure_is_shown_as_a_score():
     assert shown("length_ratio").heading == "tokens, ratio"
     assert shown_score("length_ratio").heading == "length_ratio"
     assert shown_score("accuracy") == shown("accuracy")

@@ -109,7 +109,7 @@ def test_a_damaged_line_costs_no_other_line(tmp_path, damage):
     assert (whole.line(), damaged) == (SampleRecord(**RECORD).line(), [2])
 
 
-def test_a_flipped_byte_in_a_packed_file_is_no_damaged_line(tmp_path, caplog):
+def test_a_flipped_byte_is_no_damaged_line_and_damaged_lines_are_named_briefly(tmp_path, caplog):
     path = tmp_path / f"{records.RECORDS}.gz"
     content = gzip.compress(b"".join(map(to_line, [RECORD] * 9)), compresslevel=0, mtime=0)
     at = content.index(b"{")
@@ -117,9 +117,6 @@ def test_a_flipped_byte_in_a_packed_file_is_no_damaged_line(tmp_path, caplog):
     with pytest.raises(UsageError, match=r"samples\.jsonl\.gz is damaged .*CRC"):
         list(records.read_records(tmp_path))
     assert not caplog.records
-
-
-def test_damaged_lines_are_named_briefly():
     assert records.lines_named([3]) == "line 3 is"
     assert records.lines_named([3, 4]) == "lines 3, 4 are"
     assert records.lines_named(range(1, 10)) == "lines 1, 2, 3, 4, 5 and 4 more are"
@@ -155,12 +152,9 @@ def test_an_invalid_example_is_located(tmp_path):
         records.read_examples(tmp_path)
     good: dict[str, Any] = {"task": "t", "id": "1", "prompt": "p"}
     wrong: list[tuple[Any, str]] = [
-        ([1], "must be a table"),
-        ({"id": "1", "prompt": "p"}, "`task`"),
-        (good | {"answer": "x"}, "`answer`"),
-        (good | {"id": 1}, "`id`"),
-        (good | {"tests": "assert x"}, "`tests`"),
-        (good | {"tests": [1]}, "`tests.0.`"),
+        *(([1], "must be a table"), ({"id": "1", "prompt": "p"}, "`task`")),
+        *((good | {"answer": "x"}, "`answer`"), (good | {"id": 1}, "`id`")),
+        *((good | {"tests": "assert x"}, "`tests`"), (good | {"tests": [1]}, "`tests.0.`")),
     ]
     lines = [(json.dumps(line), problem) for line, problem in wrong]
     for line, problem in [*lines, ("[" * 100_000, "Invalid JSON")]:
@@ -180,9 +174,7 @@ def test_an_invalid_example_is_located(tmp_path):
         *(("auto", used, "auto") for used in ("int3", {"a": 1}, None)),
     ],
 )
-def test_models_of_a_run_are_loaded_again_in_the_dtype_that_auto_meant(
-    tmp_path, recorded, used, dtype
-):
+def test_models_are_loaded_again_in_the_dtype_that_auto_meant(tmp_path, recorded, used, dtype):
     config = {"loading": {"dtype": recorded}}
     (tmp_path / "environment.json").write_text(json.dumps({"models": {"dtype": used}}))
     assert Run(tmp_path, RunConfig(**config)).loading.dtype == dtype
@@ -217,9 +209,8 @@ def test_a_run_of_a_later_version_is_refused_by_its_name(tmp_path, version, refu
 def test_every_field_of_a_record_is_explained_and_survives_its_line():
     fields = SampleRecord.model_fields.items()
     assert not [name for name, field in fields if not field.description]
-    record = SampleRecord(
-        **RECORD, scores={"mine": 0.5}, per_round=RecordedRounds(emitted=[2], laws=1)
-    )
+    rounds = RecordedRounds(emitted=[2], laws=1)
+    record = SampleRecord(**RECORD, scores={"mine": 0.5}, per_round=rounds)
     odd = SampleRecord(**RECORD, line=1, filled="x")  # of somebody's own
     scored = SampleRecord.parse(odd.without("error").filled(quality=1.0).line())
     assert scored.present()["line"] == 1
@@ -238,16 +229,13 @@ def test_a_configuration_that_json_cannot_hold_is_no_configuration(tmp_path, val
         read_run(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
+def test_a_row_that_is_no_sample_is_refused():
+    for change, told in (
         *(({"rounds": 1.5}, "rounds: "), ({"bleu_terms": "1 x"}, "bleu_terms: ")),
         *(({"draft_length": length}, "draft_length: ") for length in (-1, 10**6)),
         ({"proposed": -1.0, "accepted": 0.5}, "proposed, accepted: "),
-    ],
-)
-def test_a_row_that_is_no_sample_is_refused(change, told):
-    row = {**synthetic.SAMPLE, "rounds": 5.0, "category": float("nan")}
-    assert SampleRecord.of_row(row).rounds == 5
-    with pytest.raises(UsageError, match=f"samples.csv has a wrong {told}"):
-        SampleRecord.of_row(row | change)
+    ):
+        row = {**synthetic.SAMPLE, "rounds": 5.0, "category": float("nan")}
+        assert SampleRecord.of_row(row).rounds == 5
+        with pytest.raises(UsageError, match=f"samples.csv has a wrong {told}"):
+            SampleRecord.of_row(row | change)

@@ -47,9 +47,8 @@ DIFFERENT: dict[str, tuple[dict[str, Any], str, Any]] = {
 @pytest.mark.parametrize("name", DIFFERENT)
 def test_what_one_shard_says_counts(tmp_path, name, other):
     changes, path, expected = DIFFERENT[name]
-    shards = [
-        shard(tmp_path / str(number), **(changes if number == other else {})) for number in range(2)
-    ]
+    told = [changes if number == other else {} for number in range(2)]
+    shards = [shard(tmp_path / str(number), **each) for number, each in enumerate(told)]
     value = whole_run(shards).config.model_dump()
     for key in path.split("."):
         value = value[int(key) if key.isdigit() else key]

@@ -15,15 +15,7 @@ Fault = Callable[["Handler", dict[str, Any]], bool]  # answers a request itself,
 
 
 class Fake:
-    """What a server answers, and what it was asked.
-
-    Args:
-        text: Returns the answer to a prompt, as words; the end token is not among them.
-        per_chunk: Words in each chunk.
-        delay: Seconds before each chunk.
-        fault: Plants a fault.
-        report: Returns what the last chunk adds, from the number of words.
-    """
+    """What a server answers and was asked; ``report`` is what the last chunk adds, by the words."""
 
     def __init__(
         self,

@@ -32,21 +32,18 @@ def vllm(accepted: list[int], drafted: list[int]) -> dict[str, Any]:
     return {"metrics": {"speculative_decoding": {**steps, **counts}}}
 
 
-@pytest.mark.parametrize(
-    ("tokens", "rounds"),
-    [
+def test_rounds_of_vllm_stop_where_the_text_ends():
+    for tokens, rounds in (
         (9, (RoundRecord(5, 3, 4), RoundRecord(5, 3, 4))),  # one token of the prompt, then 4 and 4
         (8, (RoundRecord(5, 3, 4), RoundRecord(3, 3, 3))),  # the last round is cut by one token
         (6, (RoundRecord(5, 3, 4), RoundRecord(1, 1, 1))),
         (5, (RoundRecord(5, 3, 4),)),
         (1, ()),
-    ],
-)
-def test_rounds_of_vllm_stop_where_the_text_ends(tokens, rounds):
-    acceptance = answer(ended(tokens, **vllm([3, 3], [5, 5]))).acceptance
-    assert acceptance is not None and acceptance.by_round == rounds
-    assert acceptance.rounds == len(rounds)
-    assert acceptance.accepted == sum(r.accepted for r in rounds)
+    ):
+        acceptance = answer(ended(tokens, **vllm([3, 3], [5, 5]))).acceptance
+        assert acceptance is not None and acceptance.by_round == rounds
+        assert acceptance.rounds == len(rounds)
+        assert acceptance.accepted == sum(r.accepted for r in rounds)
 
 
 def test_engines_report_under_different_names():
@@ -88,34 +85,34 @@ def test_rounds_of_llamacpp_are_the_growth_of_its_sums():
         timed((1, 0, 0), (2, 3, 5))
 
 
-def test_refusals_are_noticed_by_how_they_begin():
+def test_refusals_are_noticed_by_how_they_begin_and_an_empty_name_of_the_model_is_none():
     def refuses(text, reason="stop"):
         return answer({"choices": [{"text": text, "finish_reason": reason}]}).refused
 
     assert refuses(" I\u2019m sorry, but no.") and refuses("I cannot help")
     assert refuses("", "content_filter") and not refuses("")
     assert not refuses("I can help") and not refuses("The rule says: I cannot")
+    first, last = {"text": "a"}, {"text": "", "finish_reason": "stop"}
+    named = (("", first), ("m", first), ("", last))
+    values = [{"model": name, "choices": [choice]} for name, choice in named]
+    assert answer(*values).model == "m" and answer(values[2]).model is None
 
 
-@pytest.mark.parametrize(
-    ("reason", "ended"),
-    [
+def test_reasons_of_engines_are_brought_to_one_word():
+    for reason, ended in (
         *((reason, "eos") for reason in ("stop", "eos", "eos_token", "end_turn")),
         *((reason, "stop") for reason in ("stop_sequence", "stop-string")),
         *((reason, "length") for reason in ("length", "MAX_TOKENS", "model_length")),
         *((reason, "content_filter") for reason in ("content_filter", "SAFETY", "refusal")),
         *((reason, "tool_calls") for reason in ("tool_calls", "tool_use", "function_call")),
         ("repetition", "repetition"),
-    ],
-)
-def test_reasons_of_engines_are_brought_to_one_word(reason, ended):
-    got = answer({"choices": [{"text": "a", "finish_reason": reason}]})
-    assert (got.finish_reason, got.stopped_by) == (reason, ended)
+    ):
+        got = answer({"choices": [{"text": "a", "finish_reason": reason}]})
+        assert (got.finish_reason, got.stopped_by) == (reason, ended)
 
 
-@pytest.mark.parametrize(
-    ("told", "cached"),
-    [
+def test_tokens_from_a_cache_are_read():
+    for told, cached in (
         ({"usage": {"prompt_tokens_details": {"cached_tokens": 7}}}, 7),
         ({"usage": {"prompt_tokens_details": {"cached_tokens": 0}}}, 0),
         ({"usage": {"prompt_tokens_details": None}}, None),
@@ -125,11 +122,9 @@ def test_reasons_of_engines_are_brought_to_one_word(reason, ended):
         ({"usage": {"cache_read_input_tokens": 4}}, 4),
         ({"usage": {"cached_tokens": -1}}, None),
         ({}, None),
-    ],
-)
-def test_tokens_from_a_cache_are_read(told, cached):
-    choice = {"choices": [{"text": "a", "finish_reason": "stop"}]}
-    assert answer({**choice, **told}).cached_tokens == cached
+    ):
+        choice = {"choices": [{"text": "a", "finish_reason": "stop"}]}
+        assert answer({**choice, **told}).cached_tokens == cached
 
 
 @pytest.mark.parametrize("chat", [True, False])
@@ -140,13 +135,6 @@ def test_halves_of_a_character_in_two_chunks_are_one(chat):
     got = answer(*({"choices": [choice]} for choice in (*choices, last)), chat=chat)
     assert got.text == "so \U0001f600 and \ufffdx"
     assert got.delivered_bytes == len(got.text.encode())
-
-
-def test_an_empty_name_of_the_model_is_none():
-    first, last = {"text": "a"}, {"text": "", "finish_reason": "stop"}
-    named = (("", first), ("m", first), ("", last))
-    values = [{"model": name, "choices": [choice]} for name, choice in named]
-    assert answer(*values).model == "m" and answer(values[2]).model is None
 
 
 def test_impossible_reports_and_sums_are_refused():
@@ -164,7 +152,7 @@ def test_impossible_reports_and_sums_are_refused():
     assert answer(few).output_tokens == 8 and answer(few).contradictions == (delivered.UNEQUAL,)
 
 
-def test_tokens_are_counted_by_ids_and_timed_by_the_chunks_that_hold_them():
+def test_tokens_are_counted_by_ids_without_the_end_and_timed_by_their_chunks():
     role = {"choices": [{"text": "", "token_ids": []}]}
     first = {"choices": [{"text": "", "token_ids": [1, 2]}]}  # its text comes later
     last = {"choices": [{"text": "abc", "token_ids": [3, 4, 0], "finish_reason": "stop"}]}
@@ -174,9 +162,6 @@ def test_tokens_are_counted_by_ids_and_timed_by_the_chunks_that_hold_them():
     assert got.output_tokens == 5 and got.prompt_tokens == 3
     assert got.first_token == pytest.approx(0.2)
     assert got.inter_token_seconds == pytest.approx(0.1 / 3)
-
-
-def test_an_empty_text_has_no_tokens_and_a_stop_string_is_not_the_end_token():
     choice = {"text": "", "token_ids": [0], "finish_reason": "stop"}
     assert answer({"choices": [choice], "usage": {"completion_tokens": 1}}).token_ids == []
     choice = {"text": "a", "token_ids": [5, 6], "finish_reason": "stop", "stop_reason": "\n"}
@@ -198,6 +183,16 @@ def test_chat_has_messages_and_thoughts_are_no_text(key):
     later = {"choices": [{"delta": {"content": "no"}, "finish_reason": "stop"}]}
     counted = answer(text, later, {"choices": [], "usage": {"completion_tokens": 5}}, chat=True)
     assert counted.inter_token_seconds == pytest.approx(0.1 / 2)  # 3 of 5 bytes came first
+    # Thoughts that are not delivered are no tokens.
+    message = {"content": "yes"}
+    value: dict[str, Any] = {"choices": [{"message": message, "finish_reason": "stop"}]}
+    details = {"completion_tokens_details": {"reasoning_tokens": 48}}
+    value["usage"] = {"completion_tokens": 50, **details}
+    got = answer(value, chat=True)
+    assert (got.output_tokens, got.contradictions) == (2, (delivered.HIDDEN,))
+    message[key] = "hm " * 48
+    got = answer(value, chat=True)
+    assert (got.output_tokens, got.contradictions, got.delivered_bytes) == (50, (), 3 + 3 * 48)
 
 
 def test_shares_add_up_to_the_time_in_which_requests_are_in_flight():
@@ -210,9 +205,8 @@ ABCS = "abc " * 15  # of 30 tokens
 
 
 @pytest.mark.parametrize("has_tokenizer", [True, False])
-@pytest.mark.parametrize(
-    ("ids", "text", "usage", "exact", "unknown"),
-    [
+def test_tokens_that_the_text_does_not_have_are_not_counted(has_tokenizer):
+    for ids, text, usage, exact, unknown in (
         # Behind a stop string, with and without usage; some return no token of the string.
         ([A, ABC, B, SPACE], "aabcb", 4, (4,), (4,)),
         ([A, ABC, B], "aabcb", None, (3,), (3,)),
@@ -233,31 +227,14 @@ ABCS = "abc " * 15  # of 30 tokens
         ([], ABCS.replace(" ", "a"), 51, (30, delivered.UNDELIVERED), (51,)),
         ([], "abc", 60, (1, delivered.UNDELIVERED), (None, delivered.UNDELIVERED)),
         ([], "abc", 120, (1, delivered.UNDELIVERED), (None, delivered.UNDELIVERED)),
-    ],
-)
-def test_tokens_that_the_text_does_not_have_are_not_counted(
-    ids, text, usage, exact, unknown, has_tokenizer
-):
-    choice = {"text": text, "token_ids": ids, "finish_reason": "stop", "stop_reason": " "}
-    value = {"choices": [choice], "usage": {"completion_tokens": usage}}
-    streamed = Streamed(0.0, 1.0, [Event(0.1, value)], 0)
-    got = read_answer(streamed, tokenizer=tokenizer() if has_tokenizer else None, stop=[" "])
-    assert (got.output_tokens, *got.contradictions) == (exact if has_tokenizer else unknown)
-    if got.token_ids:
-        assert got.token_ids == ids[: got.output_tokens]
-
-
-@pytest.mark.parametrize("key", ["reasoning", "reasoning_content"])
-def test_thoughts_that_are_not_delivered_are_no_tokens(key):
-    message = {"content": "yes"}
-    value: dict[str, Any] = {"choices": [{"message": message, "finish_reason": "stop"}]}
-    details = {"completion_tokens_details": {"reasoning_tokens": 48}}
-    value["usage"] = {"completion_tokens": 50, **details}
-    got = answer(value, chat=True)
-    assert (got.output_tokens, got.contradictions) == (2, (delivered.HIDDEN,))
-    message[key] = "hm " * 48
-    got = answer(value, chat=True)
-    assert (got.output_tokens, got.contradictions, got.delivered_bytes) == (50, (), 3 + 3 * 48)
+    ):
+        choice = {"text": text, "token_ids": ids, "finish_reason": "stop", "stop_reason": " "}
+        value = {"choices": [choice], "usage": {"completion_tokens": usage}}
+        streamed = Streamed(0.0, 1.0, [Event(0.1, value)], 0)
+        got = read_answer(streamed, tokenizer=tokenizer() if has_tokenizer else None, stop=[" "])
+        assert (got.output_tokens, *got.contradictions) == (exact if has_tokenizer else unknown)
+        if got.token_ids:
+            assert got.token_ids == ids[: got.output_tokens]
 
 
 @pytest.mark.parametrize(
@@ -280,7 +257,6 @@ def test_chunks_that_a_proxy_holds_back_have_no_times(first, between, chunks, he
 
 
 def row(accepted: int, proposed: int = 2, **changes: Any) -> list[Any]:
-    """Return a round of two drafts, 7 and 8, as ``verify`` reports it."""
     values = {
         **{"counts": [3 + accepted, accepted, proposed], "new": [7, 8, 9], "checks": [0, 1, 0, 0]},
         **{"drafted": [7, 8], "agreed": [1, 0], "accept": [1, 0.5], "expected": [0.9, 0.4]},
@@ -289,7 +265,7 @@ def row(accepted: int, proposed: int = 2, **changes: Any) -> list[Any]:
     return [number for part in (values | changes).values() for number in part]
 
 
-def test_rounds_stop_where_the_text_ends():
+def test_rounds_stop_where_the_text_ends_and_what_is_none_is_refused():
     whole = RoundRecord(2, 2, 3, None, (True, False), (0.9, 0.4), zero_p=1)
     rejected = row(1)
     corrected = RoundRecord(2, 1, 2, 8, (True,), (0.9, 0.4))
@@ -297,20 +273,14 @@ def test_rounds_stop_where_the_text_ends():
     cut = RoundRecord(1, 1, 1, None, (True,), (0.9,))
     assert delivered.read_rounds([row(2), rejected, row(2)], 5) == (whole, cut)
     assert delivered.read_rounds([row(2)], 1) == ()
-
-
-@pytest.mark.parametrize(
-    "rounds",
-    [
+    for rounds in (
         *(None, {"rounds": []}, [[]], [row(1)[:-1]], [[True, *row(1)[1:]]], [["1", *row(1)[1:]]]),
         *([row(1, drafted=[7, 2**40])], [row(1, drafted=[7, -1])], [row(1, drafted=[7, 500])]),
         *([row(2, 1)], [row(1, 3)], [row(-1)], [row(1, expected=[0.9, 1.5])]),
         *([row(1, weights=[0.5, -3])], [row(1, checks=[-1, 1, 0, 0])]),
-    ],
-)
-def test_what_is_no_round_is_refused(rounds):
-    with pytest.raises(UsageError, match="the server tells"):
-        delivered.read_rounds(rounds, 9, vocabulary=500)
+    ):
+        with pytest.raises(UsageError, match="the server tells"):
+            delivered.read_rounds(rounds, 9, vocabulary=500)
 
 
 def chatted(*deltas: dict[str, Any], **last: Any) -> Answer:
@@ -322,9 +292,8 @@ def chatted(*deltas: dict[str, Any], **last: Any) -> Answer:
 CALL = {"index": 0, "id": "call_1234567890", "type": "function"}
 
 
-@pytest.mark.parametrize(
-    ("delta", "content", "text"),
-    [
+def test_an_answer_has_a_text_thoughts_calls_or_nothing():
+    for delta, content, text in (
         ({"content": "4"}, "text", "4"),
         ({"content": " \n"}, "nothing", " \n"),
         ({"content": None, "reasoning_content": "4"}, "thoughts", ""),
@@ -337,11 +306,9 @@ CALL = {"index": 0, "id": "call_1234567890", "type": "function"}
         ({"content": [{"type": "text", "text": "4"}]}, "text", "4"),
         ({"content": [{"type": "thinking", "thinking": [{"text": "hm"}]}]}, "thoughts", ""),
         ({"content": ["4", {"type": "reasoning", "text": "hm"}]}, "text", "4"),
-    ],
-)
-def test_an_answer_has_a_text_thoughts_calls_or_nothing(delta, content, text):
-    got = chatted(delta)
-    assert (got.content, got.text) == (content, text)
+    ):
+        got = chatted(delta)
+        assert (got.content, got.text) == (content, text)
 
 
 def test_calls_in_parts_are_a_text_of_their_names_and_arguments():
@@ -352,47 +319,38 @@ def test_calls_in_parts_are_a_text_of_their_names_and_arguments():
     assert got.text == 'find({"a": 1})\nend' and got.delivered_bytes == len(got.text)
 
 
-@pytest.mark.parametrize(
-    ("counted", "deltas", "output"),
-    [
+def test_counts_below_the_words_of_a_text_are_contradictions():
+    for counted, deltas, output in (
         (1, [{"content": "so "}] * 20, None),  # that of the last chunk alone
         (4, [{"content": "so " * 20}], None),
         (3, [{"content": "hm " * 10, "reasoning_content": "hm " * 10}], None),
         *((1, [{"content": "4"}], 1), (12, [{"content": "so " * 20}], 12)),
         *(("20", [{"content": "so "}] * 20, 20), (20.0, [{"content": "so "}] * 20, 20)),
-    ],
-)
-def test_counts_below_the_words_of_a_text_are_contradictions(counted, deltas, output):
-    got = chatted(*deltas, usage={"completion_tokens": counted})
-    assert got.output_tokens == output
-    assert got.contradictions == (() if output else (delivered.UNDELIVERED,))
-    assert output or got.inter_token_seconds is None
+    ):
+        got = chatted(*deltas, usage={"completion_tokens": counted})
+        assert got.output_tokens == output
+        assert got.contradictions == (() if output else (delivered.UNDELIVERED,))
+        assert output or got.inter_token_seconds is None
+        usage = {"usage": {"completion_tokens": 1}}  # of each chunk alone, without words
+        part = {"choices": [{"delta": {"content": "\u4f60\u597d"}}], **usage}
+        end = {"choices": [{"delta": {}, "finish_reason": "stop"}], **usage}
+        assert answer(*[part] * 20, end, chat=True).contradictions == (delivered.UNDELIVERED,)
 
 
-def test_usage_of_each_chunk_alone_is_a_contradiction_without_words():
-    usage = {"usage": {"completion_tokens": 1}}
-    part = {"choices": [{"delta": {"content": "\u4f60\u597d"}}], **usage}
-    end = {"choices": [{"delta": {}, "finish_reason": "stop"}], **usage}
-    assert answer(*[part] * 20, end, chat=True).contradictions == (delivered.UNDELIVERED,)
-
-
-@pytest.mark.parametrize(
-    ("first", "later", "count", "seconds"),
-    [
+def test_the_tokens_of_the_first_chunk_are_not_between_tokens():
+    for first, later, count, seconds in (
         ({}, 8, 20, 0.8 / 8),  # 12 of 20 tokens by the share of the text
         ({"usage": {"completion_tokens": 10}}, 8, 20, 0.8 / 10),  # while it streams
         ({"timings": {"predicted_n": 13}}, 8, 20, 0.8 / 7),
         ({"usage": {"completion_tokens": 20}}, 8, 20, 0.8 / 8),  # of all, which is no count
         ({}, 18, 20, 1.8 / 19),  # a chunk for each token
-    ],
-)
-def test_the_tokens_of_the_first_chunk_are_not_between_tokens(first, later, count, seconds):
-    chunk = {"choices": [{"delta": {"content": "so " * 12}}], **first}
-    values = [{"choices": [{"delta": {"content": "so "}}]}] * later
-    end = {"choices": [{"delta": {}, "finish_reason": "stop"}]}
-    usage = {"choices": [], "usage": {"completion_tokens": count}}
-    got = answer(chunk, *values, end, usage, chat=True)
-    assert got.inter_token_seconds == pytest.approx(seconds)
+    ):
+        chunk = {"choices": [{"delta": {"content": "so " * 12}}], **first}
+        values = [{"choices": [{"delta": {"content": "so "}}]}] * later
+        end = {"choices": [{"delta": {}, "finish_reason": "stop"}]}
+        usage = {"choices": [], "usage": {"completion_tokens": count}}
+        got = answer(chunk, *values, end, usage, chat=True)
+        assert got.inter_token_seconds == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,7 @@ RAW = torch.tensor([[1.0, 0.5, 0.0, -0.5, -1.0, -2.0], [0.0, 1.0, 0.3, -1.0, 0.2
 DRAFT = torch.tensor([[0.0, 1.0, 0.5, -0.5, 0.0, -1.0], [0.5, 0.2, 0.0, 0.1, -0.4, 1.0]])
 
 
-def decode(
-    rule: str, temperature: float, counts: list[int], *, certain: bool = False, **how: Any
-) -> torch.Tensor:
+def decode(rule: str, temperature: float, counts: list[int], *, certain: bool = False, **how: Any):
     """Return the new tokens ``[B, 3]`` of requests with up to two drafts each; 5 is the bonus."""
     torch.manual_seed(1)
     places = torch.tensor([i for count in counts for i in range(count)], dtype=torch.long)
@@ -52,14 +50,11 @@ def test_the_first_token_has_the_law_of_its_rule(temperature):
         assert fit(tokens, other) < 1e-9, rule  # the test can fail
 
 
-def test_the_second_token_has_the_law_of_its_rule_and_drafts_may_be_certain():
+def test_the_second_token_has_its_law_and_requests_as_many_drafts_as_they_have():
     tokens = decode("sd", 1.0, [2] * REQUESTS)
     assert fit(tokens[tokens[:, 1] != END][:, 1:], RAW[1].softmax(-1)) > 1e-4
     tokens = decode("sd", 1.0, [2] * REQUESTS, certain=True)
     assert fit(tokens, RAW[0].softmax(-1)) > 1e-4
-
-
-def test_requests_have_as_many_drafts_as_they_have():
     tokens = decode("sd", 1.0, [0, 1, 2] * 2000)
     none, one, two = tokens[::3], tokens[1::3], tokens[2::3]
     assert (none == torch.tensor([5, END, END])).all()
@@ -91,37 +86,29 @@ def test_one_batch_has_several_rules_and_temperatures():
     assert tokens[1].tolist() == [*q.argmax(-1)[:2].tolist(), 5]  # all drafts
 
 
-def test_at_temperature_0_rules_compare_probabilities_at_temperature_1():
+def test_rules_compare_at_temperature_1_seeds_repeat_and_temperatures_are_expanded():
     near = decode("lossy:lenience=0.5", 0.0, [2])
     assert near[0, 0] == DRAFT[0].argmax()  # half as likely as the target's choice
     assert decode("lossy:lenience=0.7", 0.0, [2])[0, 0] == RAW[0].argmax()
 
-
-def test_a_request_with_a_seed_repeats_itself():
     def seeded():
         return decode("sd", 1.0, [2] * 8, generators={3: torch.Generator().manual_seed(7)})[3]
 
     assert seeded().tolist() == seeded().tolist()
-
-
-def test_temperatures_are_expanded():
     cumulative = torch.tensor([2, 2, 5])
     got = expand_batch_to_tokens(torch.tensor([0.0, 3.0, 0.5]), cumulative, 5, 0, 1)
     assert got.tolist() == [1, 1, 0.5, 0.5, 0.5]
 
 
-@pytest.mark.parametrize(
-    ("rule", "message"),
-    [
+def test_rules_that_cannot_run_in_vllm_are_refused():
+    for rule, message in (
         *(("sdd", "did you mean `sd`?"), ("autoregressive", "no verification rule")),
         *(("sd-adaptive", "no verification rule"), ("cooled", "changes how drafts are drawn")),
         *(("diversed", "needs a head"), ("diversed:head=none", "none")),
         *(("static:weight=2", "weight cannot be 2"), ("static:weight", "is not NAME=VALUE")),
-    ],
-)
-def test_rules_that_cannot_run_in_vllm_are_refused(rule, message):
-    with pytest.raises(UsageError, match=message):
-        rule_of(rule)
+    ):
+        with pytest.raises(UsageError, match=message):
+            rule_of(rule)
 
 
 def test_a_request_chooses_a_rule_but_no_file():

@@ -7,50 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-TOY = """\
-name = "toy"
-version = "1"
-description = "A toy"
-licence = "Apache-2.0"
-metrics = ["accuracy"]
-max_new_tokens = 8
-stop = ["\\n"]
+from ..told import DATA
 
-[source]
-generator = "mini-math"
+TOY = (DATA / "tasks/toy.toml").read_text(encoding="utf-8")
 
-[prompt]
-template = "Q: {prompt} {x}"
-"""
-
-QUIZ = """\
-name = "quiz"
-version = "1"
-description = "A quiz"
-licence = "CC0-1.0"
-metrics = ["accuracy"]
-max_new_tokens = 8
-stop = []
-
-[source]
-dataset = "somebody/quiz"
-config = "main"
-revision = "refs/convert/parquet"
-train = "train"
-test = "test"
-
-[prompt]
-template = "Q: {ask.de} {kind} \\\\boxed{{x}} {0} {}"
-shot = "Q: {ask.de} A: {gold}"
-
-[example]
-id = "{kind}-{nr}"
-reference = "#### {gold}"
-tests = ["{setup}", "{checks}", "run({nr})"]
-passage = "{ask.de}"
-code_prefix = "def {kind}"
-entry_point = "{kind}"
-"""
+QUIZ = (DATA / "tasks/quiz.toml").read_text(encoding="utf-8")
 
 Row = dict[str, Any]
 
@@ -90,7 +51,6 @@ WRITERS = {".jsonl": write_jsonl, ".csv": write_csv, ".parquet": write_parquet}
 
 
 def pack(path: Path) -> Path:
-    """Replace a plain file by a gzipped one."""
     packed = path.with_name(f"{path.name}.gz")
     packed.write_bytes(gzip.compress(path.read_bytes()))
     path.unlink()
@@ -98,7 +58,6 @@ def pack(path: Path) -> Path:
 
 
 def quiz_folder(folder: Path, test: int = 4, train: int = 20) -> Path:
-    """Write a task file and local data for it; return the task file."""
     (folder / "data/quiz").mkdir(parents=True)
     write_jsonl(quiz_rows(test), folder / "data/quiz/test.jsonl")
     if train:

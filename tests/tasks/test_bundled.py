@@ -51,7 +51,7 @@ def test_the_two_models_styles_differ_and_the_facts_do_not(name):
     assert sum(target.reference == draft.reference for target, draft in pairs) < 10
 
 
-def test_a_style_prefers_its_phrasings():
+def test_a_style_prefers_its_phrasings_and_every_reference_fits_the_limit(mini):
     first = Counter(
         (style, generate("mini-math", "train", i, style).reference.split(",")[0])
         for style in ("target", "draft")
@@ -59,9 +59,6 @@ def test_a_style_prefers_its_phrasings():
     )
     assert first["target", " First"] > 2 * first["draft", " First"]
     assert first["draft", " Step one"] > 2 * first["target", " Step one"]
-
-
-def test_every_reference_fits_the_token_limit(mini):
     for name in MODULES:
         texts = [generate(name, "test", i).reference for i in range(200)]
         assert max(map(len, mini.tokenizer(texts)["input_ids"])) < load_task(name).max_new_tokens
@@ -72,7 +69,7 @@ TASKS = {"python-line": 500, "python-block": 500, "python-docstring": 500}
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_splits_are_of_packages_that_the_models_have_not_seen(name):
+def test_splits_are_of_unseen_packages_and_references_have_the_best_score(name):
     task = load_task(name)
     for split, packages in (("test", "test"), ("train", "choice"), ("held-out", "choice")):
         examples = task.examples(split, None)
@@ -80,10 +77,6 @@ def test_splits_are_of_packages_that_the_models_have_not_seen(name):
         assert all(e.reference and e.prompt == e.prompt.rstrip() for e in examples)
     tested = {(e.prompt, e.reference) for e in task.examples("test", None)}
     assert len(tested) == TASKS[name]
-
-
-@pytest.mark.parametrize("name", TASKS)
-def test_references_have_the_best_score_and_end_where_a_text_is_stopped(name):
     task = load_task(name)
     for example in task.examples("test", 100):
         assert score(task.metric or "", example.reference or "", example) == pytest.approx(1)

@@ -41,7 +41,7 @@ def test_messages_are_kept_as_they_are(tmp_path, name, messages, asked, prompt, 
     assert (example.messages, example.reference) == ((prompt,), reference)
 
 
-def test_conversations_of_sharegpt_are_messages(tmp_path):
+def test_conversations_of_sharegpt_are_messages_and_a_file_may_be_one_request(tmp_path):
     spoken = ("system", "Be brief."), ("Human", "1 + 1?"), ("gpt", "2"), ("tool", "4"), ("gpt", "5")
     turns = [{"from": speaker, "value": text} for speaker, text in spoken]
     rows = {"id": "x_0", "conversations": turns}, {"conversations": turns[1:3]}
@@ -54,9 +54,6 @@ def test_conversations_of_sharegpt_are_messages(tmp_path):
         csv.writer(file).writerows([["messages"], [json.dumps([SYSTEM, USER])]])
     (stored,) = prompts_task(tmp_path / "a.csv").examples("test", None)
     assert stored.chat() == [SYSTEM, USER]
-
-
-def test_a_file_may_be_one_request(tmp_path):
     path = tmp_path / "a.json"
     path.write_text(json.dumps({"model": "m", "messages": [SYSTEM, USER]}, indent=2))
     (example,) = prompts_task(path).examples("test", None)

@@ -11,6 +11,7 @@ from specbench.tasks.dataset import DataOptions
 from specbench.tasks.example import Example
 from specbench.tasks.task import Task, load_task
 
+from ..told import DATA
 from .files import QUIZ, WRITERS, pack, quiz_folder, quiz_row, quiz_rows, write_jsonl
 
 
@@ -52,20 +53,7 @@ def test_rows_without_a_name_are_counted(tmp_path):
             assert example.passage == f"Wie viel, train {example.id.removeprefix('train-')}?"
 
 
-LOCAL = """\
-name = "mine"
-version = "1"
-max_new_tokens = 8
-
-[source]
-test = "questions"
-
-[prompt]
-template = "{turns.0}"
-
-[example]
-category = "{category}"
-"""
+LOCAL = (DATA / "tasks/mine.toml").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".csv"])
@@ -96,7 +84,7 @@ def test_a_task_of_local_files_needs_no_hub_licence_or_metric(suffix, tmp_path):
         load_task(path).examples("test", 1)
 
 
-def test_a_fixed_tenth_of_the_training_rows_is_held_out(quiz):
+def test_a_fixed_tenth_is_held_out_of_data_that_is_read_on_request(quiz):
     task = quiz()
     splits = ([e.id for e in task.examples(split, None)] for split in ("train", "held-out"))
     train, held_out = splits
@@ -106,9 +94,6 @@ def test_a_fixed_tenth_of_the_training_rows_is_held_out(quiz):
     assert sorted(shuffled) == sorted(train) and shuffled != train
     assert [e.id for e in task.examples("train", 5, seed=3)] == shuffled[:5]
     assert {e.id for e in task.examples("held-out", None, seed=3)} == set(held_out)
-
-
-def test_data_is_read_only_when_examples_are_requested(quiz):
     task = quiz(shots=1)
     data = {"dataset": "somebody/quiz", "config": "main", "revision": None}
     assert task.provenance() == data | {"shots": 1, "splits": {}}

@@ -57,7 +57,7 @@ def quiz(folder: Path, at: str = "refs/convert/parquet", **options: Any) -> Task
     return load_task(folder / "quiz.toml", DataOptions(**options))
 
 
-def test_the_hub_receives_the_settings_of_the_file(hub, tmp_path):
+def test_the_hub_receives_the_settings_of_the_file_and_another_commit_is_refused(hub, tmp_path):
     task = quiz(tmp_path)
     assert hub.asked == []
     examples = task.examples("test", 3)
@@ -68,11 +68,8 @@ def test_the_hub_receives_the_settings_of_the_file(hub, tmp_path):
     data = {"dataset": "somebody/quiz", "config": "main", "revision": "refs/convert/parquet"}
     splits = {"test": {"commit": COMMIT, "rows": 30}}
     assert task.provenance() == data | {"shots": 0, "splits": splits}
-
-
-def test_another_commit_than_that_of_the_file_is_refused(hub, tmp_path):
     quiz(tmp_path, "v2").examples("train", 1)
-    assert hub.asked[0][1] == {"split": "train", "revision": "v2"}
+    assert hub.asked[1][1] == {"split": "train", "revision": "v2"}
     quiz(tmp_path, COMMIT).examples("test", 1)
     with pytest.raises(RunError, match=f"the cache contains commit {COMMIT}, not {COMMIT[::-1]}"):
         quiz(tmp_path, COMMIT[::-1]).examples("test", 1)

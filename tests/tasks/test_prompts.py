@@ -60,12 +60,9 @@ def test_every_format_gives_the_same_prompts(suffix, tmp_path):
         assert task.max_new_tokens == MAX_NEW_TOKENS and task.generator is None
 
 
-def test_examples_are_named_by_the_line_they_start_on(tmp_path):
+def test_names_limit_seed_and_version(tmp_path):
     examples = read(tmp_path / "mine.csv", b'prompt\n"two\nlines"\n\nlast\n')
     assert [(e.id, e.prompt) for e in examples] == [("mine-2", "two\nlines"), ("mine-5", "last")]
-
-
-def test_limit_and_seed(tmp_path):
     path = tmp_path / "mine.txt"
     every = read(path, "".join(f"prompt {i}\n" for i in range(50)).encode())
     task = prompts_task(path)
@@ -75,9 +72,6 @@ def test_limit_and_seed(tmp_path):
     shuffled = task.examples("test", None, seed=3)
     assert shuffled != every and sorted(shuffled, key=every.index) == every
     assert task.examples("test", 7, seed=3) == shuffled[:7]
-
-
-def test_the_version_depends_on_the_content_not_on_compression(tmp_path):
     versions = []
     for name, content in (("a.txt", b"one"), ("b.txt.gz", gzip.compress(b"one")), ("c.txt", b"2")):
         (tmp_path / name).write_bytes(content)

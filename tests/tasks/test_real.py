@@ -41,7 +41,7 @@ def test_gsm8k():
     assert (shot.id, shot.reference) == (plain.id, plain.reference)
 
 
-def test_mbpp():
+def test_mbpp_and_humaneval():
     first, *_ = examples = shipped("mbpp").examples("test", None)
     assert [e.id for e in examples] == ["11", "12", "13"]
     assert first.prompt.startswith("Write a python function to remove first and last occurrence")
@@ -49,9 +49,6 @@ def test_mbpp():
     assert first.tests == tuple(f'assert remove_Occ("{a}","{b}") == "{c}"' for a, b, c in cases)
     assert "\n".join(first.tests) in first.prompt
     assert first.reference is not None and first.reference.startswith("def remove_Occ(s,ch): \n")
-
-
-def test_humaneval():
     first, *_ = shipped("humaneval").examples("test", None)
     assert first.id == "HumanEval/0" and first.entry_point == "has_close_elements"
     assert first.code_prefix.startswith("from typing import List\n\n\ndef has_close_elements(")
@@ -102,9 +99,7 @@ def test_every_split_loads_completely():
             assert example.reference and bool(example.tests) == (task.metric == "pass@1")
             assert all(test.strip() for test in example.tests)
     for name in ("gsm8k", "mbpp"):
-        test, train = (
-            {e.prompt for e in whole(name).examples(split, None)} for split in ("test", "train")
-        )
+        test, train = ({e.prompt for e in whole(name).examples(s, None)} for s in ("test", "train"))
         assert not test & train
 
 

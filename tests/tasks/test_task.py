@@ -21,8 +21,6 @@ def written(folder: Path, text: str) -> Path:
 
 @pytest.fixture
 def toy(monkeypatch, tmp_path) -> task_module.Task:
-    """Load a task with a generator that numbers its prompts."""
-
     def numbered(split: str, index: int) -> Example:
         return Example(f"{split}-{index}", f"{{{index}}}")
 
@@ -30,19 +28,16 @@ def toy(monkeypatch, tmp_path) -> task_module.Task:
     return task_module.load_task(written(tmp_path, TOY.replace("mini-math", "toy")))
 
 
-def test_the_bundled_tasks_and_those_that_need_no_data():
+def test_bundled_tasks_templates_and_disjoint_examples(toy):
     generated = ["mini-code", "mini-headline", "mini-math", "mini-news"]
     assert task_module.default_task_names() == generated
     assert set(generated) < set(task_module.task_names())
     assert task_module.task_names() == sorted(task_module.task_names())
-
-
-def test_template_is_filled_without_touching_other_braces(toy):
     assert [e.prompt for e in toy.examples("test", 2)] == ["Q: {0} {x}", "Q: {1} {x}"]
     assert len(toy.examples("test", None)) == task_module.GENERATED_EXAMPLES
-
-
-def test_seeds_and_held_out_examples_are_disjoint(toy):
+    with pytest.raises(UsageError, match=r"^mini-math has no template for few-shot examples"):
+        task_module.load_task("mini-math", DataOptions(shots=2))
+    assert task_module.load_task("mini-math", DataOptions(shots=0)).generator
     ids = [[e.id for e in toy.examples("train", 5, seed)] for seed in (0, 1)]
     assert ids[0] == [f"train-{i}" for i in range(5)] and not set(ids[0]) & set(ids[1])
     # The range that has always been used to score bundled heads; training seeds cannot reach it.
@@ -50,12 +45,6 @@ def test_seeds_and_held_out_examples_are_disjoint(toy):
     assert held_out == ["train-1000000000", "train-1000000001"]
     assert [e.id for e in toy.examples("held-out", 1, seed=1)] == ["train-2000000000"]
     assert task_module.RESERVED_SEEDS * task_module.SEED_STRIDE == 1_000_000_000
-
-
-def test_shots_need_a_template():
-    with pytest.raises(UsageError, match=r"^mini-math has no template for few-shot examples"):
-        task_module.load_task("mini-math", DataOptions(shots=2))
-    assert task_module.load_task("mini-math", DataOptions(shots=0)).generator
 
 
 @pytest.mark.parametrize("name", ["mini-mth", "squad", ""])

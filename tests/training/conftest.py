@@ -13,9 +13,7 @@ from specbench.training.front import InputSums, Point
 PROMPTS = 12
 
 
-def made_point(
-    weight: float, quality: float | None = None, prompts: int = PROMPTS, width: int = 1
-) -> Point:
+def made_point(weight: float, quality: float | None = None, prompts: int = PROMPTS, width: int = 1):
     """A point whose quality falls and whose acceptance rises evenly from target to draft."""
     quality = 0.4 + 0.4 * weight if quality is None else quality
     inputs = InputSums.of(torch.randn(50, width, generator=torch.Generator().manual_seed(0)))
@@ -30,5 +28,4 @@ def measured_by_weight(training: Any, heads: list[Head], material: Any, *_: Any)
 
 @pytest.fixture
 def unmeasured(monkeypatch) -> None:
-    """Replace all measurements of trainings."""
     monkeypatch.setattr(verifier.Training, "measure", measured_by_weight)

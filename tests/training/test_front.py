@@ -73,15 +73,12 @@ def test_one_sentence_says_what_a_head_is_worth(head, told, better):
     assert (shown in described["sentence"]) == (low <= 0 <= high)
 
 
-def test_the_smallest_effect_is_shown_in_the_share_of_measurements_that_it_says():
+def test_the_smallest_effect_is_shown_as_often_as_said_and_two_texts_count_as_one():
     rng, se = np.random.default_rng(0), 0.7
     half = 1.96 * se
     effect = smallest_shown(Interval(0.0, -half, half, 100))
     shown = np.mean(rng.normal(effect, se, 20_000) - half > 0)
     assert shown == pytest.approx(0.8, abs=0.01)
-
-
-def test_two_texts_of_a_prompt_count_as_one_with_their_means():
     first, second = made_point(0.4, quality=0.7), made_point(0.6, quality=0.8)
     mean = Point.mean([first, second])
     assert (mean.weight, len(mean.quality)) == (pytest.approx(0.5), PROMPTS)

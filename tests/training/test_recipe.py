@@ -25,9 +25,8 @@ def test_the_user_overrides_the_pair_the_task_and_the_defaults():
     assert recipe.seed == 0
 
 
-@pytest.mark.parametrize(
-    ("values", "key", "problem"),
-    [
+def test_a_wrong_value_is_named_with_its_file_and_key_or_its_option():
+    for values, key, problem in (
         ({"steps": 0}, "steps", "1 or more"),
         ({"rollouts": 1}, "rollouts", "2 or more"),
         ({"learning_rate": 0.0}, "learning_rate", "above 0"),
@@ -39,20 +38,18 @@ def test_the_user_overrides_the_pair_the_task_and_the_defaults():
         ({"drafter": "prompt-lookup"}, "drafter", "a model or a module"),
         ({"drafter": "mtp", "head_kind": "linear"}, "drafter", "features"),
         ({"head_kind": "cubic"}, "head_kind", "one of `linear`, `features`"),
-    ],
-)
-def test_a_wrong_value_is_named_with_its_file_and_key_or_its_option(values, key, problem):
-    plain = replace(TASK, training={})
-    for start, pair, task, given in (
-        (f"{TASK.path}: `training.{key}`", PAIR, replace(TASK, training=values), {}),
-        (f"{PAIR.file}: `mini.training.{key}`", replace(PAIR, training=values), plain, {}),
-        (f"--{key.replace('_', '-')}", PAIR, plain, values),
     ):
-        if given and key == "learning_rte":
-            continue  # there is no such option
-        with pytest.raises(UsageError) as caught:
-            head_recipe(pair, task, given)
-        assert str(caught.value).startswith(start) and problem in str(caught.value)
+        plain = replace(TASK, training={})
+        for start, pair, task, given in (
+            (f"{TASK.path}: `training.{key}`", PAIR, replace(TASK, training=values), {}),
+            (f"{PAIR.file}: `mini.training.{key}`", replace(PAIR, training=values), plain, {}),
+            (f"--{key.replace('_', '-')}", PAIR, plain, values),
+        ):
+            if given and key == "learning_rte":
+                continue  # there is no such option
+            with pytest.raises(UsageError) as caught:
+                head_recipe(pair, task, given)
+            assert str(caught.value).startswith(start) and problem in str(caught.value)
 
 
 def test_the_learning_rate_warms_up_and_falls_to_zero():

@@ -195,10 +195,7 @@ SAMPLING = Sampling(temperature=0.8)
     ("name", "cached"), [("eagle3", CACHED), ("greedy", CACHED), ("greedy", 1)]
 )
 def test_records_are_those_of_each_text_alone(mini, monkeypatch, name, cached):
-    """Each text has its head's weight, and all its tokens but the bonus tokens are recorded.
-
-    Also where the texts of a batch are verified one by one.
-    """
+    """With its head's weight, without the bonus tokens; also if texts are verified one by one."""
     monkeypatch.setattr(rounds, "CACHED", cached)
     drafter = parse_kind(name, mini.drafters).load(mini)
     examples = load_task("mini-math").examples("test", 2)

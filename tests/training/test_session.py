@@ -59,7 +59,6 @@ def unbroken(train, tmp_path_factory) -> Path:
 
 
 def contents(folder: Path) -> dict[str, Any]:
-    """All files that a training leaves, without their times."""
     description = json.loads((folder / DESCRIPTION).read_text())
     rows = list(csv.DictReader((folder / LOG).read_text().splitlines()))
     timed = ("rollout_seconds", "update_seconds")
@@ -171,9 +170,7 @@ def test_seeds_and_goals_share_a_front_and_other_recipes_do_not(mini, monkeypatc
 
 
 @pytest.mark.parametrize("fault", ["disk", "loss"])
-def test_a_full_disk_or_a_nonfinite_loss_keeps_the_previous_step(
-    train, unbroken, tmp_path, monkeypatch, fault
-):
+def test_a_full_disk_or_nonfinite_loss_keeps_a_step(train, unbroken, tmp_path, monkeypatch, fault):
     seen: list[TrainingStep] = []
     honest = verifier.reward
 

@@ -183,7 +183,7 @@ def test_prompts_and_steps_take_the_temperatures_in_turn(mini, monkeypatch):
     assert asked == [(0.5, 2), (1.0, 2), (0.7, 2), (0.5, 2)]
 
 
-def test_a_point_has_its_prompts_in_order_whatever_the_temperatures(mini, monkeypatch):
+def test_a_point_has_its_prompts_once_and_in_order_whatever_the_temperatures(mini, monkeypatch):
     def lengths(rollouts, examples, _):
         return torch.tensor([len(example.prompt) for example in examples]).double()
 
@@ -193,8 +193,6 @@ def test_a_point_has_its_prompts_in_order_whatever_the_temperatures(mini, monkey
     [point] = training.measure([training.static_head(0.5)], held_out)
     assert point.quality.tolist() == [len(example.prompt) for example in held_out.examples]
 
-
-def test_a_prompt_is_held_out_once(mini):
     def twice(split: str, count: int, seed: int) -> list[Example]:
         examples = CUT.examples(split, 5, seed)
         return examples + [replace(e, id=f"{e.id} again") for e in examples]

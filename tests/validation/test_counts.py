@@ -18,7 +18,6 @@ SOUND: list[Round] = [(3, 3, 4), (3, 0, 1), (2, 2, 2)]
 def sample(
     rounds: list[Round], *, tokens: int | None = None, stopped_by: str = "length", **times: float
 ) -> SampleRecord:
-    """Return a sample whose counts and rates follow from these rounds, right or wrong."""
     columns = zip(*rounds, strict=True)
     names = ("proposed", "accepted", "emitted")
     per_round = RecordedRounds(**dict(zip(names, map(list, columns), strict=True)))

@@ -18,23 +18,19 @@ NOTHING = {"draws": 0, "p_value": 1.0, "control": 1.0, "share": None, "alpha": A
 
 
 def laws(seed: int, size: int = K) -> tuple[Tensor, Tensor, Tensor]:
-    """Return laws, wrong laws and one draw from each law."""
     generator = torch.Generator().manual_seed(seed)
     law, wrong = torch.rand(2, size, V, generator=generator, dtype=torch.float64) ** 3
     law, wrong = (rows / rows.sum(-1, keepdim=True) for rows in (law, wrong))
     return law, wrong, torch.multinomial(law, 1, generator=generator)[:, 0]
 
 
-def test_draws_of_a_law_are_uniform_by_it():
+def test_draws_of_a_law_are_uniform_by_it_and_one_without_mass_comes_last():
     law, wrong, seen = laws(0)
     uniforms = torch.rand(K, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
     numbers = draws.uniform(law, wrong, seen, uniforms).sort().values
     # Kolmogorov-Smirnov: the 1 % critical value is 1.63 / sqrt(n).
     grid = (torch.arange(K) + 0.5) / K
     assert float((numbers - grid).abs().max()) < 1.63 / math.sqrt(K)
-
-
-def test_a_draw_without_mass_comes_last():
     law = torch.tensor([[0.25, 0.75, 0.0]], dtype=torch.float64)
     number = draws.uniform(law, torch.full_like(law, 1 / 3), torch.tensor([2]), torch.tensor([0.5]))
     assert float(number) == 1
@@ -151,14 +147,11 @@ def test_the_temperature_that_would_be_seen_is_seen(sign):
     assert estimate == pytest.approx((1 + visible) ** sign - 1, rel=0.3)
 
 
-def test_the_filters_that_would_be_seen_are_seen():
+def test_filters_that_would_be_seen_are_seen_by_lower_tails_of_the_binomial():
     visible = judge(draws.FilteredTails(), 1600, 0)["visible"]
     assert {draws.TOP_K, draws.TOP_P, draws.MIN_P} == visible.keys() and visible[draws.TOP_K] >= 20
     facts = judge(draws.FilteredTails(), 1600, 1, top=int(visible[draws.TOP_K]))
     assert facts["p_value"] < LEVEL and facts["seen"] == 0 and facts["expected"] > 5
-
-
-def test_lower_tails_are_those_of_the_binomial():
     masses = np.array([np.full(1000, 0.004), np.full(1000, 0.2)])
     few, many = draws.lower_tails(masses, np.array([1, 160]))
     assert few == pytest.approx(binom.cdf(1, 1000, 0.004))

@@ -58,10 +58,7 @@ def findings(
     rule: Rule | None = None,
     **parameters: Any,
 ) -> list[Finding]:
-    """Compare the texts of a method, or of a rule that claims to be it.
-
-    Texts are whole outputs, or two rounds each.
-    """
+    """Compare whole texts, or two rounds each, of a method or of a rule that claims to be it."""
     ends = choose_ends(pair(), CONTEXTS, WHOLE, N + 3) if whole else after_rounds(N)
     sampling = WHOLE if whole else Sampling()
     bound = bind(method, parameters, pair())
@@ -188,19 +185,17 @@ def test_a_planted_fault_is_found(monkeypatch, plant, drafter, whole, name):
     assert name in failures(findings(drafter, whole=whole))
 
 
-def test_a_smaller_fault_is_below_the_share_that_is_printed(monkeypatch):
+def test_a_smaller_fault_is_below_the_printed_share_and_a_crash_is_a_finding(monkeypatch):
     """What is not found is smaller than the limit of the comparison, which is below 1 %."""
-    planted(rounds, "verify", partial(accepts_more, 1.0005))(monkeypatch)
-    compared = findings(MODEL, whole=False)
-    assert not failures(compared)
-    (replays,) = (finding for finding in compared if finding.name == "replays")
-    assert 0.0005 < replays.facts["share"] < 0.01
 
-
-def test_a_crash_is_a_finding():
     def crash():
         raise IndexError("index 8 is out of bounds")
 
     (finding,) = findings_or_crash("sd, T=1", crash)
     assert (finding.verdict, finding.subject) == (FAILED, "sd, T=1")
     assert "IndexError (index 8 is out of bounds) in test_faults.py, line" in finding.sentence
+    planted(rounds, "verify", partial(accepts_more, 1.0005))(monkeypatch)
+    compared = findings(MODEL, whole=False)
+    assert not failures(compared)
+    (replays,) = (finding for finding in compared if finding.name == "replays")
+    assert 0.0005 < replays.facts["share"] < 0.01

@@ -34,7 +34,7 @@ ROUNDS = [
 ]
 
 
-def test_the_origin_of_every_token(make_generation):
+def test_the_origin_of_every_token_drafted_or_the_targets_own(make_generation):
     text = make_generation(token_ids=[1, 2, 3, 4, 5, 6], rounds=ROUNDS)
     texts = tokens_of([text, text], [7], Ends(6), lambda text: [DRAWN] * 3)
     assert texts.tokens.tolist() == [[1, 2, 3, 4, 5, 6]] * 2
@@ -48,15 +48,12 @@ def test_the_origin_of_every_token(make_generation):
     weights = torch.tensor([0.5, 0.4, 0.3, 0.2, nan, 0.1])
     torch.testing.assert_close(texts.expected[0], expected, equal_nan=True)
     torch.testing.assert_close(texts.weight[0], weights, equal_nan=True)
-
-
-def test_autoregressive_tokens_are_the_targets_own(make_generation):
     text = make_generation(token_ids=[4, 5], stopped_by="length", rounds=[RoundRecord(0, 0, 1)] * 2)
     texts = tokens_of([text], [7], Ends(2), lambda text: [])
     assert texts.kind.tolist() == [[TARGET, TARGET]] and texts.expected.isnan().all()
 
 
-def test_the_end_token_is_part_of_a_text_and_what_follows_is_void(make_generation):
+def test_the_end_token_is_part_of_a_text_and_what_a_lookup_must_propose(make_generation):
     ended = make_generation(token_ids=[4], rounds=[RoundRecord(2, 2, 2, None, (), (0.9, 0.8))])
     longer = make_generation(
         token_ids=[4, 4, 4], stopped_by="length", rounds=[RoundRecord(0, 0, 1)] * 3
@@ -65,9 +62,6 @@ def test_the_end_token_is_part_of_a_text_and_what_follows_is_void(make_generatio
     assert texts.tokens.tolist() == [[4, 9, 0], [4, 4, 4]]
     assert texts.kind.tolist() == [[ACCEPTED, ACCEPTED, VOID], [TARGET] * 3]
     assert texts.proposed[0].tolist() == [DRAWN, DRAWN, NOTHING]
-
-
-def test_what_a_prompt_lookup_must_propose():
     lookup = LookupDrafter()
     assert proposals(lookup, [1, 2, 3, 9, 1, 2, 4, 1, 2], 3, 10) == [4, 1, 2]  # the last one
     assert proposals(lookup, [1, 2, 3, 4, 2, 9, 1, 2], 5, 10) == [3, 4, 2, 9, 1]  # the longest

@@ -51,7 +51,6 @@ def of(kernel: Thresholds) -> Kernel:
 
 
 def dense(case: dict[str, Any], key: str) -> Floats:
-    """Return the rows of a case for all tokens of its vocabulary."""
     rows = np.array(case[key])
     if "size" in case:
         full = np.zeros((*rows.shape[:-1], case["size"]))
@@ -61,10 +60,7 @@ def dense(case: dict[str, Any], key: str) -> Floats:
 
 
 def wrong_cases(kernel: Kernel, most_texts: int = 1000) -> set[str]:
-    """Return the cases that a kernel does not pass, judged text by text.
-
-    It reads the rows of the first texts again from the ``most_texts``th on.
-    """
+    """Return the cases that a kernel fails, text by text; after ``most_texts``, rows repeat."""
     wrong = set()
     for case in CASES:
         p, q, sources = (dense(case, key) for key in ("p", "q", "source"))
@@ -73,9 +69,8 @@ def wrong_cases(kernel: Kernel, most_texts: int = 1000) -> set[str]:
             row = text % most_texts
             numbers = np.append(u[row, :n], u[row, -1])
             drafts = x[row, :n].tolist()
-            accepted, source, tokens = kernel(
-                case["form"], p[row, : n + 1], q[row, :n], drafts, numbers
-            )
+            given = p[row, : n + 1], q[row, :n], drafts, numbers
+            accepted, source, tokens = kernel(case["form"], *given)
             emitted = [token for token in case["emitted"][text] if token != VOID]
             same = accepted == case["accepted"][text] and tokens == emitted
             if not same or not np.allclose(source, sources[text], atol=1e-6, rtol=0):
@@ -231,9 +226,8 @@ def within(first: int, end: int | None) -> Kernel:
     def kernel(form: Form, p: Floats, q: Floats, x: list[int], u: Floats) -> Answer:
         accepted, source, tokens = of(thresholds)(form, p, q, x, u)
         stop = len(source) if end is None else end * (len(source) // end)
-        part = np.where(
-            (np.arange(len(source)) >= first) & (np.arange(len(source)) < stop), source, 0
-        )
+        places = np.arange(len(source))
+        part = np.where((places >= first) & (places < stop), source, 0)
         part = part / part.sum() if len(source) > 1000 and part.any() else source
         return accepted, part, [*tokens[:-1], draw(part, u[-1])]
 

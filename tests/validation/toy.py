@@ -1,12 +1,8 @@
-"""A small server with a speculative loop of its own, in which faults can be planted.
-
-The models are tables: the next token depends on the last one.
-"""
+"""A small server with a speculative loop of its own over tables, in which faults can be planted."""
 
 import json
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
 from functools import cache
 from http.server import BaseHTTPRequestHandler
 from typing import ClassVar, NamedTuple
@@ -97,9 +93,7 @@ def position(token: int, temperature: float, fault: str) -> Position:
     return Position(*(law.tolist() for law in laws[:3]), laws[3].cumsum().tolist())
 
 
-def speculate(
-    prompt: Sequence[int], temperature: float, limit: int, seed: int, fault: str = ""
-) -> list[int]:
+def speculate(prompt: Sequence[int], temperature: float, limit: int, seed: int, fault: str = ""):
     """Return the new tokens of a text by speculative sampling, with the end token if it ends."""
     text, start = list(prompt), len(prompt)
     most = 3 * (limit + DRAFT_LENGTH + 1)  # a drafted, rejected and corrected token takes three
@@ -137,8 +131,6 @@ class Handler(Quiet):
         self.reply(200, {"choices": [choice]})
 
 
-def serving(
-    fault: str = "", handler: type[BaseHTTPRequestHandler] = Handler
-) -> AbstractContextManager[str]:
+def serving(fault: str = "", handler: type[BaseHTTPRequestHandler] = Handler):
     """Run a server of the pair in a thread; the context is its address."""
     return threaded(type("Own", (handler,), {"fault": fault}))

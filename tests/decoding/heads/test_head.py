@@ -34,7 +34,6 @@ def positions(count: int = 5, vocabulary: int = 7, seed: int = 0) -> Positions:
 
 
 def random_head(kind: str = "linear", sizes: tuple[int, int] = (32, 16)) -> Head:
-    """A head with random weights in every layer."""
     head, generator = Head(kind, sizes), torch.Generator().manual_seed(0)
     for weights in head.parameters():
         weights.data = torch.randn(weights.shape, generator=generator)
@@ -55,13 +54,10 @@ def test_an_untrained_head_gives_one_weight_and_its_seed_decides_the_hidden_laye
     assert all(not torch.equal(one[name], other[name]) for name in hidden)
 
 
-def test_the_linear_weight_is_the_second_share_of_a_softmax_over_draft_and_target():
+def test_the_linear_weight_is_the_second_share_of_a_softmax_in_any_dtype():
     head, at = random_head("linear", SIZES), positions()
     scores = torch.cat([at.h_q, at.h_p], -1) @ head.summary.weight.T + head.summary.bias
     torch.testing.assert_close(head.weigh(at), scores.softmax(-1)[:, 1])
-
-
-def test_hidden_states_may_have_another_dtype():
     head, at = random_head("linear", SIZES), positions()
     halves = at._replace(h_p=at.h_p.bfloat16(), h_q=at.h_q.bfloat16())
     assert head.weigh(halves).dtype == torch.float32
@@ -105,7 +101,6 @@ def test_a_weight_depends_only_on_its_own_position(kind):
 
 @cache
 def pair() -> LoadedPair:
-    """A target of width 32 and a draft of width 16."""
     return pair_of(build(config("llama")), build(config("llama", hidden_size=16), seed=1))
 
 
@@ -124,14 +119,11 @@ def test_a_head_survives_a_round_trip_to_disk(tmp_path, kind):
     assert not any(weights.requires_grad for weights in loaded.parameters())
 
 
-def test_a_head_fits_its_pair_in_every_dtype(tmp_path):
+def test_a_head_fits_its_pair_in_every_dtype_and_no_other_pair(tmp_path):
     save_head(random_head(), tmp_path, description(pair()))
     half, narrow = {"dtype": torch.float16}, config("llama", hidden_size=16)
     halves = pair_of(build(config("llama"), **half), build(narrow, seed=1, **half))
     assert load_head(tmp_path, halves).summary.weight.dtype == torch.float32
-
-
-def test_a_head_of_another_pair_is_refused(tmp_path):
     save_head(random_head(), tmp_path, description(pair()) | {"pair": "neighbour"})
     for target, draft in ((0, 2), (2, 1)):
         narrow = build(config("llama", hidden_size=16), seed=draft)
@@ -242,7 +234,6 @@ def test_a_head_without_hidden_states_serves_any_pair(tmp_path):
 
 
 def released(path: Path, width: int = 48) -> dict[str, torch.Tensor]:
-    """A file in the format of the authors' release."""
     generator = torch.Generator().manual_seed(0)
     weights = {
         "summary.weight": torch.randn(2, width, generator=generator).bfloat16(),
@@ -275,7 +266,7 @@ def test_a_file_with_code_is_refused_and_not_run(tmp_path, monkeypatch):
     assert not (tmp_path / "exploded").exists()
 
 
-def test_a_method_is_bound_to_its_parameters(mini):
+def test_a_method_is_bound_to_its_parameters_and_a_cooled_one_to_its_sampling(mini):
     bound = bind("static", {"weight": 0.25}, mini)
     assert isinstance(bound.rule, partial) and bound.rule.keywords == {"weight": 0.25}
     assert bound[2:5] == (None, {"weight": 0.25}, None)
@@ -283,9 +274,6 @@ def test_a_method_is_bound_to_its_parameters(mini):
     adaptive = ("sd-adaptive", sd_adaptive, Online(get_policy("adaptive:0.25")), {}, None)
     assert bind("sd-adaptive", {"cost": 0.25}, mini)[:5] == adaptive
     assert bind("autoregressive", {}, mini).rule is None
-
-
-def test_a_cooled_method_changes_how_both_models_are_sampled(mini):
     run, given = Sampling(temperature=0.8, top_k=9, min_p=0.2), {"cooled_weight": 1.0}
     bound = bind("cooled", given | {"both_temperature": 0.5, "both_min_p": 0.1}, mini)
     assert bound.parameters == given

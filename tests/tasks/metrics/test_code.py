@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import combinations, pairwise
 from pathlib import Path
-from textwrap import indent
 from typing import Any
 
 import pytest
@@ -45,33 +44,12 @@ PLAIN = Example("e", "prompt", tests=("assert total([1, 2]) == 6",))
 BODY = "    return sum(twice(x) for x in xs)\n"
 ANEW = "def total(xs: List[int]) -> int:\n" + BODY
 WHOLE = "def total(xs):\n    return 2 * sum(xs)\n"
-HELPER = "def doubled(xs):\n    return [twice(x) for x in xs]\n"
-FENCED = (
-    f"Sure! ```python\n{ANEW}```",
-    f"Sure! ```python\n{ANEW.rstrip()}``` It adds them up.",
-    f"```python\n{ANEW}``` It adds them up.",
-    "```python def total(xs): return sum(twice(x) for x in xs) ```",
-    *(f"```def total(xs):\n{BODY}```", f"~~~python\n{ANEW}~~~\n", f"````python\n{ANEW}````\n"),
-    *(f"````python\n{ANEW}# ```\n`````\n", f"```python {{.line-numbers #total}}\n{ANEW}```"),
-    *(f"```{{.python}}\n{ANEW}```", f"```python:src/total.py\n{ANEW}```"),
-    f'```python title="total.py" linenums="1"\n{ANEW}```',
-    f"1. So:\n\n   ```python\n{indent(ANEW, '   ')}   ```\n\n2. Done.",
-    f"- ```python\n{indent(ANEW, '  ')}  ```\n",
-    f"1. So: ```python\n{indent(ANEW, '   ')}   ```\n2. Done.",
-    f"So:\n\n        ```python\n{indent(ANEW, ' ' * 8)}        ```\n",
-    f"> ```python\n{indent(ANEW, '> ')}> ```\n> Done.",
-    f"> - ~~~\n{indent(ANEW, '>   ')}>   ~~~\n",
-    f"<answer>\n```python\n{ANEW}```\n</answer>",
-    f"```python\nfrom math import prod\n```\n```python\n{ANEW}assert prod([1]) == 1\n```",
-    f"So:\n```\n{HELPER}```\nthen\n```\ndef total(xs):\n    return sum(doubled(xs))\n```",
-    f"So:\n```\ndef total(xs):\n    return sum(doubled(xs))\n```\nwith\n```\n{HELPER}```",
-    "```\ndef total(xs):\n    n = 2\n```\nand\n```\n    return n * sum(xs)\n```",
-    f"```\ntry:\n    import abc\nexcept ImportError:\n    abc = 0\n```\n```\n{ANEW}abc\n```",
-    "\ufeff" + ANEW,
-    f"`````markdown\n```python\n{ANEW}```\n`````",
-    f"```python\ndef total(xs):\n```\nand\n```python\n{BODY}```",
-    f"```python\n{PREFIX}    '''So:\n\n    ```\n    total([1])\n    ```\n    '''\n{BODY}```",
-)
+HANDFUL = Path(__file__).parents[2] / "data"
+
+
+def answers(name: str) -> list[str]:
+    text = (HANDFUL / "answers" / f"{name}.txt").read_text(encoding="utf-8")
+    return text.split("\n===\n")[:-1]
 
 
 @pytest.fixture(autouse=True)
@@ -118,7 +96,7 @@ def test_other_programs_fail():
         assert not passes(program, TESTS), program
 
 
-def test_an_idle_program_and_busy_tests_end_in_time(processes):
+def test_idle_programs_and_busy_tests_end_in_time_and_memory_has_a_limit(processes):
     """In far less than an hour, which the idle one waits, and the time that the busy ones have."""
     start = time.monotonic()
     idle = RIGHT + "import time\ntime.sleep(3600)"
@@ -128,9 +106,6 @@ def test_an_idle_program_and_busy_tests_end_in_time(processes):
     assert not passes(RIGHT + "x = 9**9**9", TESTS, limits=limits)
     assert time.monotonic() - start < 1800
     assert None not in [process.returncode for process in processes]
-
-
-def test_memory_limit_is_what_stops_a_large_allocation():
     attempt = "try:\n    x = bytes(600 << 20)\nexcept MemoryError:\n    stopped = True"
     assert passes(attempt, ("assert stopped",))
     assert not passes(attempt, ("assert stopped",), limits=Limits(memory_bytes=900 << 20))
@@ -189,38 +164,12 @@ def test_python_finds_its_libraries_and_the_program_no_environment(monkeypatch, 
     assert passes("import os\nseen = dict(os.environ)", ("assert seen == {}",))
 
 
-def test_programs_that_cannot_be_run_are_refused(monkeypatch):
-    with pytest.raises(RunError):
-        passes("#" * (9 << 20), TESTS)
-    monkeypatch.setattr(launch.os, "name", "nt")
-    with pytest.raises(UsageError):
-        passes(RIGHT, TESTS)
-
-
-def test_continuations_and_answers_are_right():
-    for text in (
-        *(BODY, ANEW, "\n" + BODY, BODY.rstrip(), BODY.replace("\n", "\r\n")),
-        BODY + "\n\nprint('more')\n",
-        BODY + "\ndef other():\n    pass\n\ndef unfinished(x",
-        BODY + '\n"""\nThis adds the doubles up',
-        BODY + "\nThis function adds the doubles up.\n",
-        f"```python\n{ANEW}```",
-        f"Sure! Here it is:\n\n```python\n{ANEW}```\n\nIt doubles all.",
-        *(f"```python\n{BODY}```", f"```\n{ANEW}\n```", f"```py\r\n{ANEW}```\r\n"),
-        *(f"  ```python\n{ANEW}  ```", f"```python\n{ANEW}", f"```python\n{ANEW}\nfor x in range("),
-        f"```python\ntotal([1])\n```\nwith\n```python\n{ANEW}```",
-        f"```bash\npip install typing\n```\n```python\n{ANEW}```",
-        f"{ANEW}```\nThis is the function.",
-        f"{BODY}```\nThis is the function.\n```python\ntotal([1])\n```\n",
-        f"Here you are.\n```python\n{ANEW}```\nUse it so:\n```python\nprint(total([1]))\n```",
-        *FENCED,
-    ):
+def test_answers_are_right_fail_or_are_refused(monkeypatch):
+    odd = (BODY.replace("\n", "\r\n"), f"```py\r\n{ANEW}```\r\n", "\ufeff" + ANEW)
+    for text in (*answers("right"), *odd):
         ast.parse(program_of(text, CONTINUED))
         assert pass_at_1(text, CONTINUED) == 1.0, text
         assert pass_at_1(text.replace("sum(", "max("), CONTINUED) == 0.0, text
-
-
-def test_texts_without_a_program_fail_and_standalone_programs_need_no_entry_point():
     for text in ("", "    pass", "```python\n```", "I cannot.", "```", "\0", "\udc00"):
         assert pass_at_1(text, CONTINUED) == 0.0
     for text in (WHOLE, f"```python\n{WHOLE}```", f"So:\n```\n{WHOLE}"):
@@ -228,11 +177,15 @@ def test_texts_without_a_program_fail_and_standalone_programs_need_no_entry_poin
     assert pass_at_1(WHOLE, PLAIN) == 1.0
     for text in ("", "x = 1", WHOLE, WHOLE + "rest = (", "no program"):
         assert program_of(text, PLAIN) == text
+    with pytest.raises(RunError):
+        passes("#" * (9 << 20), TESTS)
+    monkeypatch.setattr(launch.os, "name", "nt")
+    with pytest.raises(UsageError):
+        passes(RIGHT, TESTS)
 
 
-@pytest.mark.parametrize(
-    ("text", "block"),
-    [
+def test_the_right_code_block_is_chosen():
+    for text, block in (
         ("```\nx = 1\n```\n```\ndef f(): pass\n```", "def f(): pass\n"),
         ("```\nx =\n```\n```\nx = 2\n```\n```\nx = 3\n```", "x = 2\n"),
         ("```\nno good\n```\n```\nnot better either\n```", "not better either\n"),
@@ -242,10 +195,8 @@ def test_texts_without_a_program_fail_and_standalone_programs_need_no_entry_poin
         (f"{WHOLE}\nUse it so:\n```\ntotal([1])\n```", WHOLE + "\n"),
         ("```\nx = 1\n", "x = 1\n"),
         ("```\n'''\n~~~\n'''\n````\nz", "'''\n~~~\n'''\n"),
-    ],
-)
-def test_the_right_code_block_is_chosen(text, block):
-    assert fenced(text, PLAIN) == block
+    ):
+        assert fenced(text, PLAIN) == block
 
 
 def test_a_program_cannot_replace_the_helpers_of_its_tests():
@@ -272,23 +223,19 @@ def test_malformed_and_long_texts_do_not_harm_the_caller():
         assert takes_less(partial(program_of, text, CONTINUED), 3)
 
 
-@pytest.mark.parametrize(
-    ("rest", "parsed"),
-    [
+def test_the_longest_prefix_that_parses_is_kept():
+    for rest, parsed in (
         ("x = 1\ny = (1,\n2\nz = 3\n", "x = 1\n"),
         ("x = 1\ny = '''a\nb\n", "x = 1\n"),
         ("x = 1\x0c\ny = 1\u2028 2\nz = )\n", "x = 1\x0c\n"),
         *(("try:\n    x = 1\n    y = 2\n", ""), ("x = 1\rdef f(:\r", "x = 1\r")),
         *(("@wraps\nx = 1\n", ""), ("x = 1\n  y = 2\n", "x = 1\n")),
-    ],
-)
-def test_the_longest_prefix_that_parses_is_kept(rest, parsed):
-    assert program_of(BODY + rest, CONTINUED) == PREFIX + BODY + parsed
+    ):
+        assert program_of(BODY + rest, CONTINUED) == PREFIX + BODY + parsed
 
 
 # Every reference solution passes its tests, and no test passes without it.
 
-HANDFUL = Path(__file__).parents[2] / "data"
 ALL = os.environ.get("SPECBENCH_TEST_DATA", "")
 needs_all = pytest.mark.skipif(not ALL, reason="SPECBENCH_TEST_DATA is not set")
 
@@ -353,37 +300,8 @@ def test_pass_at_k_is_the_share_of_subsets_with_a_pass(programs):
     assert pass_at_k(1000, 0, 100) == 0
 
 
-STRIPPED = BODY.lstrip()
-LOOP = "out = 0\n    for x in xs:\n        out += twice(x)\n    return out\n"
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        STRIPPED,  # the first line lost its blanks
-        LOOP,
-        LOOP.replace("\n    ", "\n"),  # all lines lost them
-        f"{STRIPPED}\ndef unrelated():\n    return 1\n",
-        "\treturn sum(twice(x) for x in xs)\n",
-        "\tif xs:\n\t\treturn sum(twice(x) for x in xs)\n\treturn 0\n",
-        f"{BODY.rstrip()}<|endoftext|>",
-        f"{BODY.rstrip()}</s>\nQuestion: (",
-        f"```python\nfrom __future__ import annotations\n{ANEW}```",
-        f"from __future__ import annotations\nimport math\n\n{WHOLE}",
-        f"```python\nclass Solution:\n{indent(ANEW.replace('(xs', '(self, xs'), '    ')}```",
-        "class Answer:\n    @staticmethod\n    def total(xs): return 2 * sum(xs)\n",
-        f"```python\n{ANEW.replace('sum', 'max')}```\nNo. Corrected:\n```python\n{ANEW}```",
-        " " + LOOP,  # the first token has a blank
-        BODY.lstrip().replace("twice", "double") + "\n\ndef double(x):\n    return 2 * x\n",
-        "  out = sum(twice(x) for x in xs)\n  return out\n",
-        f"{BODY.rstrip()}<|eom_id|>",
-        f"```python\nfrom __future__ import (\n    annotations,\n)\n{ANEW}```",
-        f"```python\n{ANEW.replace('sum', 'max')}```\nNo:\n```python\nclass Solution:\n"
-        f"{indent(ANEW.replace('(xs', '(self, xs'), '    ')}```",
-        "total = lambda xs: sum(twice(x) for x in xs)\n",
-        f"```python\n{ANEW}```\nIts form:\n```python\ndef total(xs):\n    ...\n```",
-    ],
-)
-def test_what_servers_and_models_do_to_a_right_program_does_not_matter(text):
-    assert pass_at_1(text, CONTINUED) == 1.0
-    assert pass_at_1(text.replace("sum(", "len(").replace("+= twice(x)", "+= 1"), CONTINUED) == 0.0
+def test_what_servers_and_models_do_to_a_right_program_does_not_matter():
+    for text in answers("changed"):
+        assert pass_at_1(text, CONTINUED) == 1.0, text
+        wrong = text.replace("sum(", "len(").replace("+= twice(x)", "+= 1")
+        assert pass_at_1(wrong, CONTINUED) == 0.0, wrong

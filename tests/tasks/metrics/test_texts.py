@@ -24,29 +24,20 @@ from ...synthetic import sample_record
 EXAMPLE = Example("e", "x = ", reference=" f(1)", code_prefix="def g():\n    x =")
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def test_edit_similarity_by_hand_and_a_completion_that_parses():
+    for text, expected in (
         ("f(1)\n", 1.0),
         ("", 0.0),
         ("f(2)", 0.75),  # one deletion and one insertion among eight characters
         ("f(1) + 1", 2 * 4 / 12),
-    ],
-)
-def test_edit_similarity_counts_insertions_and_deletions(text, expected):
-    assert score("edit-similarity", text, EXAMPLE) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize(
-    ("metric", "text", "expected"),
-    [
+    ):
+        assert score("edit-similarity", text, EXAMPLE) == pytest.approx(expected)
+    for metric, text, expected in (
         *(("exact-match", "f(1) ", 1), ("exact-match", "f( 1)", 0)),  # but for space around it
         *(("parses", " f(1)\n    return x", 1), ("parses", " f(1", 0)),  # with its prefix
         *(("parses", " 1\n  return x", 0), ("parses", " \0", 0)),
-    ],
-)
-def test_a_completion_is_the_reference_or_parses(metric, text, expected):
-    assert score(metric, text, EXAMPLE) == expected
+    ):
+        assert score(metric, text, EXAMPLE) == expected
 
 
 GREEDY = "The answer is 42, of course."
@@ -62,26 +53,22 @@ def test_identical_texts_agree_in_any_script(text):
     assert scores(text, text) == (1.0, 1.0)
 
 
-@pytest.mark.parametrize(
-    ("text", "common", "same"),
-    [
+def test_agreement_by_hand():
+    for text, common, same in (
         ("The answer is 41, of course.", 7, 3),  # of eight words each, punctuation counts
         *(("So the answer is 42, of course.", 8, 0), ("The answer is 42", 4, 4), ("No idea", 0, 0)),
         ("", 0, 0),
-    ],
-)
-def test_agreement_by_hand(text, common, same):
-    words = len(text.replace(",", " ,").replace(".", " .").split())
-    rouge = 2 * common / (words + 8)
-    assert scores(text) == pytest.approx((rouge, same / max(words, 8)))
+    ):
+        words = len(text.replace(",", " ,").replace(".", " .").split())
+        rouge = 2 * common / (words + 8)
+        assert scores(text) == pytest.approx((rouge, same / max(words, 8)))
 
 
 ROUGES = ("rouge1", "rouge2", "rougeL")
 
 
-@pytest.mark.parametrize(
-    ("metric", "text", "reference", "expected"),
-    [
+def test_f1_by_hand():
+    for metric, text, reference, expected in (
         # 3 shared bigrams (the cat, on the, the mat): 3 of 4 and 3 of 5.
         ("rouge2", "the cat on the mat", "the cat sat on the mat", 2 * 3 / (4 + 5)),
         # A bigram counts with its smaller frequency: a b twice, b a once; 3 of 5 and 3 of 3.
@@ -108,11 +95,9 @@ ROUGES = ("rouge1", "rouge2", "rougeL")
         ("rouge1", "हिन्दी कविता", "हिन्दी भाषा", 0.5),
         ("rouge1", "서울의 봄", "서울의 가을", 0.5),
         ("rouge2", "running with Élan", "runs with élan", 1.0),  # English words are stemmed
-    ],
-)
-def test_f1_by_hand(metric, text, reference, expected):
-    f1 = score(metric, text, Example("e", "prompt", reference))
-    assert f1 == pytest.approx(expected, abs=1e-12)
+    ):
+        f1 = score(metric, text, Example("e", "prompt", reference))
+        assert f1 == pytest.approx(expected, abs=1e-12)
 
 
 def test_english_rouge_is_that_of_rouge_score():
@@ -194,23 +179,20 @@ def terms(references: list[str], texts: list[str]) -> np.ndarray:
     return np.array(term_rows, dtype=np.float64)
 
 
-@pytest.mark.parametrize(
-    ("references", "texts"),
-    [
+def test_corpus_bleu_is_sacrebleu_s():
+    for references, texts in (
         (REFERENCES, TEXTS),
         (REFERENCES, REFERENCES),
         (REFERENCES[:1], ["A traffic light on the village road."]),  # no match of four words
         (REFERENCES[:1], ["A village."]),  # too short for four words
         (REFERENCES[:1], [""]),
         (REFERENCES[:1], ["zzz"]),
-    ],
-)
-def test_corpus_bleu_is_sacrebleu_s(references, texts):
-    bleu = corpus_bleu(terms(references, texts).sum(axis=0))
-    assert bleu == pytest.approx(by_sacrebleu(references, texts), abs=1e-8)
+    ):
+        bleu = corpus_bleu(terms(references, texts).sum(axis=0))
+        assert bleu == pytest.approx(by_sacrebleu(references, texts), abs=1e-8)
 
 
-def test_smoothing_is_that_of_sacrebleu_for_any_counts():
+def test_smoothing_is_that_of_sacrebleu_for_any_counts_and_many_corpora():
     rng = random.Random(0)
     for _ in range(200):
         total = sorted((rng.randint(0, 9) for _ in range(4)), reverse=True)
@@ -219,9 +201,6 @@ def test_smoothing_is_that_of_sacrebleu_for_any_counts():
         expected = BLEU.compute_bleu(correct[:], total[:], *lengths, smooth_method="exp").score
         bleu = corpus_bleu(np.array([*lengths, *correct, *total], dtype=np.float64))
         assert bleu == pytest.approx(expected / 100, abs=1e-12)
-
-
-def test_many_corpora_equal_single_ones_and_a_sentence_with_itself_scores_1():
     rows = terms(REFERENCES, TEXTS)
     assert list(corpus_bleu(rows)) == [float(corpus_bleu(row)) for row in rows]
     for reference in REFERENCES:
@@ -266,13 +245,10 @@ def test_each_metric_distinguishes_right_from_wrong_and_requires_its_field(metri
         score(metric, "text", Example("e7", "prompt"))
 
 
-def test_an_unknown_metric_suggests_the_nearest_or_all():
+def test_an_unknown_metric_suggests_the_nearest_without_heavy_imports():
     for name, told in (("blue", "`bleu`"), ("quality", "`accuracy`.*`bleu`, .*`pass@1`")):
         with pytest.raises(UsageError, match=f"`{name}`.*{told}"):
             get_metric(name)
-
-
-def test_registry_and_task_files_need_no_heavy_imports():
     heavy = "{'torch', 'transformers', 'pandas', 'numpy', 'nltk', 'rouge_score', 'sacrebleu'}"
     code = (
         "import sys, specbench.tasks.metrics, specbench.tasks.task, specbench.tasks.prompts\n"

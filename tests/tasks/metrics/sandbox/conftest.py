@@ -1,6 +1,7 @@
 """Running programs: with generous limits, and with chosen layers removed."""
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -13,6 +14,27 @@ from specbench.tasks.metrics.sandbox.launch import Limits, judge
 
 # A slow and busy machine must end an honest program in time.
 GENEROUS = Limits(cpu_seconds=60, wall_seconds=600.0)
+DATA = Path(__file__).parents[3] / "data" / "sandbox"
+
+
+def text_of(name: str) -> str:
+    return (DATA / name).read_text(encoding="utf-8")
+
+
+def programs(name: str) -> dict[str, str]:
+    """Return the programs of a file by the names above them."""
+    _, *parts = re.split(r"^### (.+)\n", text_of(name), flags=re.MULTILINE)
+    return dict(zip(parts[::2], (part.removesuffix("\n") for part in parts[1::2]), strict=True))
+
+
+def with_tests(name: str) -> list[tuple[str, ...]]:
+    rows = (row.removesuffix("\n").split("\n---\n") for row in text_of(name).split("===\n"))
+    return [(program, test) for program, test in rows]
+
+
+def lines_of(name: str) -> list[tuple[str, ...]]:
+    return [tuple(line.split("\t")) for line in text_of(name).splitlines()]
+
 
 # Code that removes a layer from the supervisor; every layer must hold without the audit hook.
 _WITHOUT = {
@@ -29,8 +51,6 @@ _WITHOUT = {
 
 @pytest.fixture
 def without(monkeypatch) -> Callable[..., None]:
-    """Remove layers by their names, which must exist."""
-
     def take(*layers: str) -> None:
         patches = "; ".join([*(_WITHOUT[layer] for layer in layers), "supervisor.main()"])
         monkeypatch.setattr(launch, "_BOOT", launch._BOOT.replace("supervisor.main()", patches))
@@ -58,7 +78,6 @@ def alone(monkeypatch, tmp_path) -> Iterator[str]:
 
 
 def running(word: str) -> list[str]:
-    """Return the processes with a word in their command line."""
     processes = []
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # ended meanwhile

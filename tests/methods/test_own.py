@@ -74,8 +74,10 @@ def test_the_rule_that_decays_along_the_round_emits_its_law():
 
 
 WAITING: dict[str, Callable[[Positions], Any]] = {
-    **{"item": lambda at: at.p.max().item(), "branch": lambda at: 1 if at.p.sum() > 0 else 0},
-    **{"list": lambda at: at.p.tolist(), "boolean index": lambda at: at.p[at.p > 0.5]},
+    "item": lambda at: at.p.max().item(),
+    "branch": lambda at: 1 if at.p.sum() > 0 else 0,
+    "list": lambda at: at.p.tolist(),
+    "boolean index": lambda at: at.p[at.p > 0.5],
     "nothing": lambda at: at.p.topk(2),
 }
 

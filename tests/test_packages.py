@@ -8,6 +8,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 import specbench
+from specbench.cli.commands import COMMANDS, load
 
 ROOT = Path(specbench.__file__).parent
 FACE = "specbench"  # its ``__init__``, the public interface
@@ -139,7 +140,8 @@ print(*(m.__file__ for n, m in sys.modules.items() if n.split(".")[0] == "{FACE}
 
 
 #: Lines of Python and functions; a commit that needs room takes away first.
-CEILINGS = {"specbench": (46_330, 2540), "tests": (33_610, None)}
+CEILINGS = {"specbench": (46_250, 2530), "tests": (31_500, None)}
+OPTIONS = 385  # of all commands together
 
 
 def test_the_house_does_not_grow():
@@ -148,3 +150,5 @@ def test_the_house_does_not_grow():
         assert sum(text.count("\n") for text in texts) <= most_lines, name
         functions = sum(len(re.findall(r"^ *(?:async )?def ", text, re.M)) for text in texts)
         assert most_functions is None or functions <= most_functions, name
+    parameters = [parameter for name in COMMANDS for parameter in load(name).params]
+    assert sum(parameter.param_type_name == "option" for parameter in parameters) <= OPTIONS

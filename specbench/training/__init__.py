@@ -1,1 +1,1 @@
-"""Training of bundled models, draft models and DIVERSED heads."""
+"""Training of DIVERSED heads by policy gradient on texts of the pair."""

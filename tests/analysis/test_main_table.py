@@ -203,7 +203,7 @@ def test_verdicts_beside_a_methods_figures_are_those_of_the_comparison(samples):
                 shown = row.ci_low > none or row.ci_high < none
                 assert (cell["verdict"] != "no difference shown") == shown
     (section,) = typeset(table)
-    assert re.search("per task: they tell quality to ±.* points and speed to ±.* %", section.title)
+    assert re.search("per task tell quality to ±.* points and speed to ±.* %", section.title)
     texts = grid([section])["lossy l=0.5"]
     assert texts["mini-math - sd"].startswith("(") == (
         judged.loc[("mini-math", "lossy l=0.5", "quality_difference"), "verdict"]

@@ -6,14 +6,14 @@ from rich.cells import cell_len
 
 from specbench.analysis import tables
 from specbench.analysis.tables.html import to_html
+from specbench.analysis.tables.latex import to_latex
 from specbench.analysis.tables.table import (
     Column,
     Table,
     TableCell,
-    drop_empty,
+    condensed,
     number,
     percent,
-    to_latex,
     to_markdown,
     to_text,
     with_interval,
@@ -91,7 +91,7 @@ def test_special_characters_are_escaped():
 
 def test_empty_columns_are_dropped_except_the_stub():
     table = Table("", [Column("a"), Column("b"), Column("c")], [["", "", "1"], ["", "", ""]])
-    assert drop_empty(table).columns == [Column("a"), Column("c")]
+    assert condensed(table).columns == [Column("a"), Column("c")]
 
 
 def test_numbers_are_blank_where_unknown_and_have_no_sign_where_zero():

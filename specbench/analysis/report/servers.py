@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from specbench.analysis.figures.latency import LATENCIES
-from specbench.analysis.tables.table import Field, Table, drop_empty, number, percent
+from specbench.analysis.tables.table import Field, Table, condensed, number, percent
 from specbench.runs.frames import rows_of
 from specbench.runs.labels import method_label, method_labels
 from specbench.runs.model import ERROR, SampleRecord
@@ -76,7 +76,7 @@ def ends_tables(records: Iterable[SampleRecord]) -> Iterator[Table]:
             ("arm", lambda arm: arm[0]),
             *((end, lambda arm, end=end: percent(arm[1][end] / arm[1].total())) for end in ends),
         ]
-        yield drop_empty(Table.of(arms.items(), fields, f"Ends of answers on {task}"))
+        yield condensed(Table.of(arms.items(), fields, f"Ends of answers on {task}"))
 
 
 def most_apart(

@@ -167,7 +167,7 @@ def condensed(table: Table) -> Table:
     shared, shown = [], [0]
     for at, column in list(enumerate(table.columns))[1:]:
         first, *others = {cell_of(row[at]) for row in table.rows} or {TableCell()}
-        names = at < table.stub or first.text.isdigit()
+        names = at < table.stub or (first.text.isdigit() and not column.group)
         if first.text and not others and len(table.rows) > 1 and names:
             shared.append(f"{column.name} {first.text}")
         elif others or first.text or at < table.stub:

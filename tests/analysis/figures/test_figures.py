@@ -5,14 +5,17 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from io import BytesIO
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import matplotlib
+import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.image import imread
 from matplotlib.markers import MarkerStyle
+from scipy.ndimage import uniform_filter
 
 from specbench import plugins
 from specbench.analysis.figures import FIGURES, figure, load_figure, style
@@ -100,6 +103,29 @@ def test_a_method_has_its_own_style_and_a_new_one_a_stable_style():
     assert not new & {look.marker for look in style.LOOKS.values()}
     assert all(MarkerStyle(marker).is_filled() for marker in new)  # since the edge is white
     assert style.ordered(["new", "diversed", "sd"]) == ["sd", "diversed", "new"]
+
+
+def shade(method: str) -> np.ndarray:
+    """Return the grey levels of a method's marker in print, slightly blurred; white is 0."""
+    drawing, grid = style.panels(1, 1, 0.0, 0.3)
+    drawing.set_layout_engine("none")
+    grid[0, 0].set_position((0, 0, 1, 1))
+    grid[0, 0].set_axis_off()
+    style.method_points(grid[0, 0], pd.DataFrame({"x": [0.0], "y": [0.0]}), method, "x", "y")
+    picture = imread(BytesIO(style.rendered(drawing, "png")))[..., :3] @ [0.299, 0.587, 0.114]
+    return uniform_filter(1 - picture, 4)
+
+
+def test_methods_are_told_apart_in_grey_print():
+    shades = {method: shade(method) for method in style.LOOKS}
+    for (one, a), (two, b) in combinations(shades.items(), 2):
+        assert abs(a - b).sum() > 0.25 * max(a.sum(), b.sum()), (one, two)
+    assert abs(shades["sd"] - shade("sd")).sum() == 0
+
+
+def test_settings_of_one_method_are_told_apart_by_their_dashes():
+    drawn = load_figure("positions")(many_settings(4)).figure.axes[0]
+    assert len({line.lines[0].get_linestyle() for line in drawn.containers}) == 4
 
 
 def test_a_failed_write_leaves_the_old_figure(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """Latency of servers: the share of answers that came within a time, by arm.
 
-A colour and a marker are an arm, a dash a number of requests in flight. Times are wall times of the client.
+A colour and marker is an arm, a dash a number of requests in flight. Times are wall times of the
+client.
 """
 
 from __future__ import annotations

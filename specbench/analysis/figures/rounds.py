@@ -29,7 +29,8 @@ def draw_positions(results: Results) -> Drawing:
     """Draw acceptance by position: a column per task, conditional above marginal rates.
 
     Settings of one method have its colour, lighter and dashed for each further one; of more than
-    four, four are drawn, from the first to the last. Pairs, engines and batch sizes have separate rows.
+    four, four are drawn, from the first to the last. Pairs, engines and batch sizes have separate
+    rows.
     """
     ends = {"ci_low": "value_low", "ci_high": "value_high"}
     table = results.positions.rename(columns=ends)

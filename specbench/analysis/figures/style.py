@@ -69,7 +69,7 @@ LOOKS = {
     "typical": Look("#AA9922", "P", 6.0),
     "cactus": Look("#228833", "X", 6.0),
     "sharpened": Look("#4488CC", _BAR, 6.5, layer=3),
-    "cooled": Look("#3366AA", (4, 1, 45), 7.5, layer=3),
+    "cooled": Look("#3366AA", (4, 1, 45), 6.2, layer=3),
     "match": Look("#66AADD", _SLANTED, 7.0),
     "threshold": Look("#B0553C", (3, 1, 0), 7.0),
     "relaxed": Look("#8C6BB1", _LAMP, 6.5),

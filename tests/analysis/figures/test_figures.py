@@ -107,7 +107,8 @@ def test_a_method_has_its_own_style_and_a_new_one_a_stable_style():
 
 def shade(method: str) -> np.ndarray:
     """Return the grey levels of a method's marker in print, slightly blurred; white is 0."""
-    drawing, grid = style.panels(1, 1, 0.0, 0.3)
+    with matplotlib.rc_context({"figure.dpi": 300}):
+        drawing, grid = style.panels(1, 1, 0.0, 0.3)
     drawing.set_layout_engine("none")
     grid[0, 0].set_position((0, 0, 1, 1))
     grid[0, 0].set_axis_off()

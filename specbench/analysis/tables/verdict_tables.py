@@ -140,13 +140,16 @@ def comparison_tables(rows: pd.DataFrame, kinds: Collection[str] = (OWN, *ATS)) 
 def verdict_tables(rows: pd.DataFrame) -> Iterator[Table]:
     """Yield a table per task of each run: what is shown of every method, and how precisely."""
     several = [name for name in ("run_id", "engine", "batch_size") if rows[name].nunique() > 1]
+    tasks: list[tuple[pd.DataFrame, pd.DataFrame, list[_Row]]] = []
     for _, group in rows.groupby(_KEYS, sort=False, dropna=False):
         listed = group[group["at"].isin([OWN, "acceptance"]) & (group["points"] == 1)]
         beside_sd = (listed["against"] == SD) & (listed["method"] != "sd")
-        beside_front = listed["against"] == FRONT
-        placed = estimates.pivot(listed[beside_sd | beside_front])
-        if not (settings := [row for row in placed if row["against"] == SD]):
-            continue
+        placed = estimates.pivot(listed[beside_sd | (listed["against"] == FRONT)])
+        if settings := [row for row in placed if row["against"] == SD]:
+            tasks.append((group, listed, settings))
+    words, places = ({show(row) for *_, of in tasks for row in of} for show in (word, _placed))
+    met = [text for key, text in _PLACES.items() if any(key in place for place in places)]
+    for group, listed, settings in tasks:
         first = settings[0]
         quality, speed = shown(QUALITY_LESS, first["quality_metric"]), speed_of(first)
         beside_none = estimates.pivot(listed[listed["against"] == ALONE])
@@ -155,8 +158,6 @@ def verdict_tables(rows: pd.DataFrame) -> Iterator[Table]:
             none = alone.get((row["label"], row["draft_length"]), {})
             row["beside_none"] = shown(speed).number(none)
         names = _NAMES if len({row["draft_length"] for row in settings}) > 1 else _NAMES[:1]
-        words, places = [[show(row) for row in settings] for show in (word, _placed)]
-        met = [text for key, text in _PLACES.items() if any(key in place for place in places)]
         fields: _Fields = [
             *names,
             (Column("verdict", align="left", legend=legend(words)), word),
@@ -357,10 +358,10 @@ def facts_table(differences: Iterable[Sequence[Any]], first: str, second: str) -
 def margin_tables(rows: pd.DataFrame) -> Iterator[Table]:
     """Yield a table per run, task and temperature of rows from ``margin_rows``."""
     several = rows["run_id"].nunique() > 1
+    verdicts = [text for text in rows["verdict"] if isinstance(text, str)]
     for (run, task, temperature), group in rows.groupby(TASK, sort=False, dropna=False):
         baseline, margin = group[["against", "margin"]].dropna().iloc[0]
         metric = group["quality_metric"].iloc[0]
-        verdicts = [text if isinstance(text, str) else "" for text in group["verdict"]]
         fields: list[Field[_Row]] = [
             ("method", lambda row: row["label"]),
             (

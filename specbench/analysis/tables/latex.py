@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterator, Sequence
 from unicodedata import lookup
 
-from specbench.analysis.tables.table import Table, cell_of, one_line, split
+from specbench.analysis.tables.table import Table, cell_of, split
 
 WIDTH = 120  # characters in footnote size across a two-column page
 HEIGHT = 52  # lines of a page, above its caption
@@ -28,6 +27,7 @@ _MATH |= {"→": "to", "∞": "infty", "−": "-", "√": "surd", "Σ": "Sigma",
 _SIGNS |= {sign: "$-$" if name == "-" else f"$\\{name}$" for sign, name in _MATH.items()}
 #: What a title says of the numbers of a run, which a label must not have.
 _MEASURED = re.compile(r"(, n = \d.*|: \d[\d, to]* prompts?\b.*|\n.*)$", re.DOTALL)
+_COMMON = re.compile("[ -~À-ÅÇ-ÏÑ-ÖÙ-Ýà-åç-ïñ-öù-ýÿ]")  # ASCII, and accented Latin letters
 _MINUS = re.compile(r"(?<!\w)-(?=\d)|(?:^|(?<=\s))-(?=\s)")  # a sign, not a hyphen
 
 
@@ -36,13 +36,14 @@ def to_latex(*tables: Table) -> str:
     floats = [r"% needs \usepackage{booktabs}"]
     for table in tables:
         notes = "".join(f"% {' '.join(note.split())}\n" for note in table.explanations)
+        caption = table.title.replace("\n", "; ")
         label = re.sub("[^A-Za-z0-9.]+", "-", _MEASURED.sub("", table.title)).strip("-")
         for number, page in enumerate(_pages(list(split(table, WIDTH, wrapped=False))), 1):
             further = ", continued" if number > 1 else ""
             parts = "\n\\par\\medskip\n".join(page)
             floats.append(rf"""{"" if further else notes}\begin{{table*}}[t]
 \centering\footnotesize\setlength{{\tabcolsep}}{{3pt}}
-\caption{{{_escaped(f"{one_line(table.title)}{further}.")}}}\smallskip
+\caption{{{_escaped(f"{caption}{further}.")}}}\smallskip
 \label{{tab:{label}{f"-{number}" if further else ""}}}
 {parts}
 \end{{table*}}""")
@@ -74,18 +75,21 @@ def _tabular(part: Table, whole_page: bool) -> str:
         names = [rf"\multicolumn{{{len(mine)}}}{{c}}{{{name}}}" for name, mine in spans]
         rules = [rf"\cmidrule(lr){{{m[0] + 1}-{m[-1] + 1}}}" for name, m in spans if name]
         lines += [_line([*[""] * part.stub, *names]), " ".join(rules)]
-    headings = (_stacked(column.heading, align[i]) for i, column in enumerate(part.columns))
-    lines.append(_line(list(headings)))
+    headings = []
+    for side, column in zip(align, part.columns, strict=True):
+        heading = r" \\ ".join(map(_escaped, column.heading.split("\n")))
+        headings.append(rf"\shortstack[{side}]{{{heading}}}" if "\n" in column.heading else heading)
+    lines.append(_line(headings))
     lines.append(r"\midrule")
     for row in part.rows:
         cells = list(map(cell_of, row))
         names = [_escaped(cell.text) for cell in cells[: part.stub]]
         for cell in cells[part.stub :]:
-            text = _escaped(_signed(cell.text))
+            text = _escaped(cell.text)
             names.append(rf"\textbf{{{text}}}" if cell.best else text)
         lines.append(_line(names))
         if any(cell.interval for cell in cells):
-            ends = (_escaped(_signed(cell.interval)) for cell in cells)
+            ends = (_escaped(cell.interval) for cell in cells)
             lines.append(_line([rf"{{\scriptsize {text}}}" if text else "" for text in ends]))
     return "\n".join([*lines, r"\bottomrule", rf"\end{{{kind}}}"])
 
@@ -94,24 +98,8 @@ def _line(cells: Sequence[str]) -> str:
     return " & ".join(cells) + r" \\"
 
 
-def _stacked(heading: str, side: str) -> str:
-    """Return a heading that may have several lines."""
-    lines = map(_escaped, _signed(heading).split("\n"))
-    return rf"\shortstack[{side}]{{" + r" \\ ".join(lines) + "}" if "\n" in heading else next(lines)
-
-
-def _signed(words: str) -> str:
-    """Return words with signs of minus in place of hyphens before numbers."""
-    return _MINUS.sub("\N{MINUS SIGN}", words)
-
-
 def _escaped(words: str) -> str:
     """Escape text for any LaTeX engine; uncommon characters become their code points."""
-
-    def is_common(sign: str) -> bool:  # printable ASCII, or an accented Latin letter
-        accented = sign < "\u0100" and unicodedata.decomposition(sign)[:2] == "00"
-        return sign.isprintable() if sign.isascii() else accented
-
-    return "".join(
-        _SIGNS.get(sign) or (sign if is_common(sign) else f"U+{ord(sign):04X}") for sign in words
-    )
+    signs = _MINUS.sub("\N{MINUS SIGN}", words)
+    known = (_SIGNS.get(sign) or (sign if _COMMON.match(sign) else "") for sign in signs)
+    return "".join(text or f"U+{ord(sign):04X}" for sign, text in zip(signs, known, strict=True))

@@ -201,7 +201,8 @@ def to_text(*tables: Table, width: int) -> str:
         names := [c.group or c.name for t in tables for c in t.columns if c.further]
     ):
         hint = f"From {WIDE} columns on also: {', '.join(dict.fromkeys(names)).rstrip('?')}."
-        tables = (*with_notes(map(_without_further, tables), [hint]),)
+        of = [[i for i, c in enumerate(table.columns) if not c.further] for table in tables]
+        tables = (*with_notes(map(_part, tables, of), [hint]),)
 
     def body(table: Table) -> str:
         parts = ("\n".join(_text_lines(part, width)) for part in split(table, width))
@@ -215,7 +216,7 @@ def to_markdown(*tables: Table) -> str:
     """Render tables as Markdown; the best numbers are bold. Notes are as in ``to_text``."""
 
     def body(table: Table) -> str:
-        title = [f"{markdown_line(one_line(table.title))}."] if table.title else []
+        title = [f"{markdown_line('; '.join(table.title.splitlines()))}."] if table.title else []
         return "\n\n".join([*title, *map(part_lines, split(table, MARKDOWN_WIDTH))])
 
     def part_lines(part: Table) -> str:
@@ -247,11 +248,6 @@ def _inert(value: object) -> object:
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
-def one_line(title: str) -> str:
-    """Return a title with what all rows share in one sentence."""
-    return title.replace("\n", "; ")
-
-
 def cell_of(cell: str | TableCell) -> TableCell:
     """Return a cell of a table, which may be a text alone."""
     return TableCell(cell) if isinstance(cell, str) else cell
@@ -276,10 +272,6 @@ def _part(table: Table, indices: Sequence[int]) -> Table:
     rows = [r for r in table.rows if holds(r, indices[table.stub :]) or not holds(r, values)]
     cells = [[row[i] for i in indices] for row in rows]
     return replace(table, columns=[table.columns[i] for i in indices], rows=cells)
-
-
-def _without_further(table: Table) -> Table:
-    return _part(table, [i for i, column in enumerate(table.columns) if not column.further])
 
 
 def split(table: Table, width: int, wrapped: bool = True) -> Iterator[Table]:

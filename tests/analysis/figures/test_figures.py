@@ -82,13 +82,13 @@ def test_a_figure_has_the_users_width(name, tmp_path):
 
 
 def test_the_same_figure_gives_the_same_bytes_and_leaves_no_settings_behind(tmp_path):
-    first = style.save(draw("weights", tmp_path), tmp_path / "a", "weights")
+    first = style.save(draw("pareto", tmp_path), tmp_path / "a", "pareto")
     assert b"Date" not in first[1].read_bytes() + first[2].read_bytes()
     with matplotlib.rc_context({"ytick.labelsize": 30, "font.size": 30}):  # has no effect
         before = dict(matplotlib.rcParams)
-        second = style.save(draw("weights", tmp_path), tmp_path / "b" / "c", "weights")
+        second = style.save(draw("pareto", tmp_path), tmp_path / "b" / "c", "pareto")
         with style.page("screen"):
-            draw("weights", tmp_path)
+            draw("pareto", tmp_path)
         assert dict(matplotlib.rcParams) == before
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
     assert style.scaled(1) == 1
@@ -131,21 +131,21 @@ def test_settings_of_one_method_are_told_apart_by_their_dashes():
 
 
 def test_a_failed_write_leaves_the_old_figure(tmp_path, monkeypatch):
-    drawing = load_figure("weights")(made(tasks=("mini-math",)))
+    drawing = load_figure("pareto")(made(tasks=("mini-math",)))
     (tmp_path / "taken").touch()
     with pytest.raises(UsageError, match="taken"):
-        style.save(drawing, tmp_path / "taken", "weights")
+        style.save(drawing, tmp_path / "taken", "pareto")
 
     def full(path):
         raise OSError(28, "No space left on device")
 
     (tmp_path / "taken").unlink()
-    (tmp_path / "weights.png").write_bytes(b"old")
+    (tmp_path / "pareto.png").write_bytes(b"old")
     monkeypatch.setattr("specbench.files.sync", full)
     with pytest.raises(RunError, match="No space left on device"):
-        style.save(drawing, tmp_path, "weights")
-    assert [path.name for path in tmp_path.iterdir()] == ["weights.png"]
-    assert (tmp_path / "weights.png").read_bytes() == b"old"
+        style.save(drawing, tmp_path, "pareto")
+    assert [path.name for path in tmp_path.iterdir()] == ["pareto.png"]
+    assert (tmp_path / "pareto.png").read_bytes() == b"old"
 
 
 def test_the_table_of_figures_names_what_each_reads():
@@ -184,8 +184,6 @@ REFUSED: list[tuple[str, Callable[[Path], Any]]] = [
     ("pareto", lambda _: changed(None, "temperature", 0.0)),
     ("pareto", lambda _: made(methods=("autoregressive",))),
     ("acceptance-time", lambda _: made(methods=("autoregressive",))),
-    ("weights", lambda _: made(methods=("autoregressive", "sd"))),
-    ("weights", lambda _: changed(None, "temperature", 0.0)),
     ("positions", lambda _: many_settings(61)),
     ("transfer", lambda _: made(methods=("sd", "static"))),
     ("transfer", lambda _: made()),  # the head has no task

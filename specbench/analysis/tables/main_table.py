@@ -4,11 +4,9 @@
 Beside each method's own figures stand those of its verdict: quality and speed relative to ``sd``,
 and quality above mixtures of static weights.
 
-Values of the same section, task and metric are compared. The highest is marked as best, and so is
-every value that does not differ from it significantly. The test is the paired interval of the
-difference: the intervals of two methods may overlap although they differ significantly on the same
-prompts. Methods that emit the target's own distribution have one quality, that of all their texts:
-none of them is best, or worse than the best, by luck.
+The highest value of a section, task and metric is marked as best, and so is every value whose
+paired interval of the difference from it includes 0. Methods that emit the target's own
+distribution have one quality, that of all their texts.
 """
 
 from __future__ import annotations

@@ -58,10 +58,7 @@ from specbench.analysis.verdicts.words import (
 from specbench.runs.columns import CALLS, NOTHING, THOUGHTS
 from specbench.runs.frames import rows_of
 
-CHOSEN = (
-    "chosen: N is chosen on one half of the prompts and measured on the other, and vice versa; "
-    "the N chosen on all prompts is in brackets."
-)
+CHOSEN = "chosen: the fastest N, chosen on one half of the prompts and measured on the other."
 BY_N = (
     "by N alone: share of the method's time saving over sd at the same N that sd also reaches at "
     "its best N."

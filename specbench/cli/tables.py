@@ -72,7 +72,7 @@ class TableOptions(TableFormat):
     paper: bool = option(
         False,
         "Add the numbers that the paper published for the same pair, task, method, temperature and "
-        "draft length; if it has none of these, print its main table below.",
+        "draft length.",
     )
 
 
@@ -111,7 +111,7 @@ def table(options: TableOptions, rows: TableRows, runs: Runs = None) -> None:
 
     from specbench.analysis.results import Results
     from specbench.analysis.tables.main_table import main_table, typeset
-    from specbench.analysis.tables.published import beside_published, published_table, remarks
+    from specbench.analysis.tables.published import beside_published, remarks
     from specbench.analysis.tables.run_tables import without_speedup
 
     for folder in folders:
@@ -133,15 +133,11 @@ def table(options: TableOptions, rows: TableRows, runs: Runs = None) -> None:
         # The other formats print these remarks below the table.
         note(*(remarks(table) if options.form in (CSV, JSON) else ()))
     note(*without_speedup(results.cells), *results.remarks)
-    elsewhere = options.paper and table["source"].isna().all()
     settings = results.measured_on if options.form == TEXT else []
     print_as(
         options.form,
         table,
-        lambda: [
-            *with_notes(typeset(table, options.intervals), settings),
-            *([published_table()] if elsewhere else []),
-        ],
+        lambda: with_notes(typeset(table, options.intervals), settings),
     )
 
 

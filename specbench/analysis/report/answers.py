@@ -68,16 +68,12 @@ def differing(
 
 def pack(prompts: Sequence[Differing]) -> Answers:
     """Pack as many of the first prompts as fit on a page."""
-    kept, packed = len(prompts), _packed(prompts)
-    while len(packed) > LARGEST:
-        kept = int(0.95 * kept * LARGEST / len(packed))
-        packed = _packed(prompts[:kept])
+    kept, packed = len(prompts), ""
+    while not packed or len(packed) > LARGEST:
+        kept = int(0.95 * kept * LARGEST / len(packed)) if packed else kept
+        content = json.dumps(prompts[:kept], ensure_ascii=False, separators=(",", ":"))
+        packed = base64.b64encode(gzip.compress(content.encode(), mtime=0)).decode()
     return Answers(packed, len(prompts), kept)
-
-
-def _packed(prompts: Sequence[Differing]) -> str:
-    content = json.dumps(prompts, ensure_ascii=False, separators=(",", ":"))
-    return base64.b64encode(gzip.compress(content.encode(), mtime=0)).decode()
 
 
 def _facts(record: SampleRecord) -> str:

@@ -11,6 +11,7 @@ from specbench.analysis.tables.table import Table, cell_of, split
 WIDTH = 120  # characters in footnote size across a two-column page
 HEIGHT = 52  # lines of a page, above its caption
 _PART = 5  # lines of a part besides its rows
+_BETWEEN, _END = " & ", r" \\"  # of cells, of a row
 
 _SIGNS = {
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
@@ -70,16 +71,16 @@ def _tabular(part: Table, whole_page: bool) -> str:
     width = r"{\textwidth}" if whole_page else ""
     lines = [rf"\begin{{{kind}}}{width}{{@{{}}{align[0]}{fill}{''.join(align[1:])}@{{}}}}"]
     lines.append(r"\toprule")
-    if part.has_groups:
-        spans = [(_escaped(part.columns[mine[0]].group), mine) for mine in part.groups]
+    spans = [(_escaped(part.columns[mine[0]].group), mine) for mine in part.groups]
+    if any(name for name, _ in spans):
         names = [rf"\multicolumn{{{len(mine)}}}{{c}}{{{name}}}" for name, mine in spans]
         rules = [rf"\cmidrule(lr){{{m[0] + 1}-{m[-1] + 1}}}" for name, m in spans if name]
-        lines += [_line([*[""] * part.stub, *names]), " ".join(rules)]
+        lines += [_BETWEEN.join([*[""] * part.stub, *names]) + _END, " ".join(rules)]
     headings = []
     for side, column in zip(align, part.columns, strict=True):
         heading = r" \\ ".join(map(_escaped, column.heading.split("\n")))
         headings.append(rf"\shortstack[{side}]{{{heading}}}" if "\n" in column.heading else heading)
-    lines.append(_line(headings))
+    lines.append(_BETWEEN.join(headings) + _END)
     lines.append(r"\midrule")
     for row in part.rows:
         cells = list(map(cell_of, row))
@@ -87,15 +88,12 @@ def _tabular(part: Table, whole_page: bool) -> str:
         for cell in cells[part.stub :]:
             text = _escaped(cell.text)
             names.append(rf"\textbf{{{text}}}" if cell.best else text)
-        lines.append(_line(names))
+        lines.append(_BETWEEN.join(names) + _END)
         if any(cell.interval for cell in cells):
             ends = (_escaped(cell.interval) for cell in cells)
-            lines.append(_line([rf"{{\scriptsize {text}}}" if text else "" for text in ends]))
+            small = (rf"{{\scriptsize {text}}}" if text else "" for text in ends)
+            lines.append(_BETWEEN.join(small) + _END)
     return "\n".join([*lines, r"\bottomrule", rf"\end{{{kind}}}"])
-
-
-def _line(cells: Sequence[str]) -> str:
-    return " & ".join(cells) + r" \\"
 
 
 def _escaped(words: str) -> str:

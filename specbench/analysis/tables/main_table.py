@@ -35,7 +35,7 @@ from specbench.analysis.statistics.summary import (
     baseline_of,
     without_shared_times,
 )
-from specbench.analysis.tables.published import REFERENCE, quality_heading, remarks
+from specbench.analysis.tables.published import REFERENCE, remarks
 from specbench.analysis.tables.shown import PHASES, ShownFigure, shown, span, temperature_text
 from specbench.analysis.tables.table import (
     Column,
@@ -342,7 +342,7 @@ def _fields(
     form = "z.2f" if metric.startswith(_TWO_DECIMALS) else "z.1f"
     name = _HEADINGS.get(figure) or shown(figure).abbreviation or shown(figure).narrow
     if figure == QUALITY:
-        name = quality_heading(metric) or QUALITY
+        name = shown_metric(metric)[0].replace(" of 32 words", "-32") or QUALITY
     form = f"+{form}" if figure in (QUALITY_LESS, ABOVE) else form
     key = task, figure, metric
 

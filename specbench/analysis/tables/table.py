@@ -51,11 +51,6 @@ class Column(NamedTuple):
         """The heading below that of its group, for tables without headings of groups."""
         return f"{self.group}\n{self.heading}" if self.group else self.heading
 
-    @property
-    def name(self) -> str:
-        """The whole heading on one line."""
-        return " ".join(self.whole_heading.split())
-
 
 #: A column, and a function that formats its cell from a record. Each row shows one record.
 Field = tuple[str | Column, Callable[[Record], str | TableCell]]
@@ -90,11 +85,6 @@ class Table:
     def explanations(self) -> list[str]:
         """The legends of the columns, and the notes."""
         return [*(column.legend for column in self.columns if column.legend), *self.notes]
-
-    @property
-    def has_groups(self) -> bool:
-        """Whether any column has the heading of a group."""
-        return any(column.group for column in self.columns)
 
     @property
     def groups(self) -> list[list[int]]:
@@ -169,7 +159,7 @@ def condensed(table: Table) -> Table:
         first, *others = {cell_of(row[at]) for row in table.rows} or {TableCell()}
         names = at < table.stub or (first.text.isdigit() and not column.group)
         if first.text and not others and len(table.rows) > 1 and names:
-            shared.append(f"{column.name} {first.text}")
+            shared.append(" ".join([*column.whole_heading.split(), first.text]))
         elif others or first.text or at < table.stub:
             shown.append(at)
     title = f"{table.title}\nin all rows: {', '.join(shared)}" if shared else table.title
@@ -197,10 +187,9 @@ def to_text(*tables: Table, width: int) -> str:
     Columns that do not fit the width continue further down, with the stub repeated; those that are
     ``further`` need a wide terminal. A note shared by several tables appears once, below the last.
     """
-    if width < WIDE and (
-        names := [c.group or c.name for t in tables for c in t.columns if c.further]
-    ):
-        hint = f"From {WIDE} columns on also: {', '.join(dict.fromkeys(names)).rstrip('?')}."
+    names = dict.fromkeys(c.group or c.heading for t in tables for c in t.columns if c.further)
+    if names and width < WIDE:
+        hint = f"From {WIDE} columns on also: {', '.join(names).rstrip('?')}."
         of = [[i for i, c in enumerate(table.columns) if not c.further] for table in tables]
         tables = (*with_notes(map(_part, tables, of), [hint]),)
 
@@ -223,7 +212,7 @@ def to_markdown(*tables: Table) -> str:
         rule = ("---" if part.wraps(i) else "--:" for i in range(len(part.columns)))
         groups = (", ".join(filter(None, [c.group, c.heading])) for c in part.columns)
         headings = (_plain(" ".join(name.split())) for name in groups)
-        rows = (map(cell_text, map(cell_of, row)) for row in part.rows)
+        rows = ([cell_text(cell_of(cell)) for cell in row] for row in part.rows)
         lines = [f"| {' | '.join(row)} |" for row in (headings, *rows)]
         return "\n".join([lines[0], f"|{'|'.join(rule)}|", *lines[1:]])
 
@@ -355,7 +344,7 @@ def _text_lines(part: Table, width: int) -> Iterator[str]:
             yield GAP.join(map(padded, texts, columns)).rstrip()
 
     groups = [(part.columns[g[0]].group, _span(widths[i] for i in g)) for g in part.groups]
-    if part.has_groups:
+    if any(name for name, _ in groups):
         names = [" " * width for width in widths[: part.stub]]
         yield GAP.join([*names, *(name.center(span) for name, span in groups)]).rstrip()
         yield GAP.join([*names, *(" ─"[bool(name)] * span for name, span in groups)]).rstrip()

@@ -87,10 +87,7 @@ BIASED = (
     "method, and a ratio below 1 shows nothing."
 )
 EQUAL_NOTE = "equal samples: share with the same tokens, rounds, accepted drafts and quality."
-TIMES_NOTE = (
-    "s/sample: above 1, B is faster; the interval covers the prompts, not what changed on the "
-    "machine between the runs."
-)
+TIMES_NOTE = "s/sample: above 1, B is faster; the interval covers no change of the machine."
 NONE = "/ none: the same ratio to no speculation."
 _SPEEDS = {TIMES: "samples/s", SPEED: "tokens/s"}
 #: Of answers, beside their number.
@@ -104,10 +101,7 @@ ALONE_NOTE = (
     "and autoregressive together."
 )
 LATENCIES = "p50, p99: over all answers; p99 of fewer than 100 is nearly their maximum."
-NOT_BETWEEN = (
-    "between tokens: empty where answers are one token or one chunk, or where tokens are not known "
-    "or not comparable."
-)
+NOT_BETWEEN = "between tokens: empty for answers of one chunk, or if tokens are not comparable."
 UNTIMED = (
     f"speed: empty, since texts in blocks are timed by block, and there are fewer than {FEWEST} "
     "whole ones: raise -n, or lower --batch-size."

@@ -234,14 +234,9 @@ def _words(row: Row, metric: str) -> dict[str, str]:
     low, high = sorted((abs(row[f"{metric}_low"]), abs(row[f"{metric}_high"])))
     values = [row[metric], row.get(f"{metric}_least", math.nan)]
     values = sorted(abs(value) for value in values if value == value)
-    form = _form(figure.scale * values[-1])
+    form = ".1f" if round(figure.scale * values[-1], 1) else ".2f"  # 0.0 would show nothing
     size = figure._replace(form=form).estimate(values[-1], low, high, values[0])
     return {"difference": figure.interval(row), "size": size}
-
-
-def _form(points: float) -> str:
-    """Return the format of a difference, of which 0.0 would show nothing."""
-    return ".1f" if round(abs(points), 1) else ".2f"
 
 
 def margin_verdict(row: Row) -> Row:
@@ -307,7 +302,7 @@ def _margin_quality(row: Row) -> tuple[str | None, str, float]:
         return OPEN, zero, math.nan
     ends, side = ((low, high), "higher") if value > 0 else ((-high, -low), "lower")
     evidence = "a loss is shown, " if high < 0 else "a gain is shown, " if low > 0 else ""
-    form = _form(value) if evidence else ".1f"
+    form = ".2f" if evidence and not round(value, 1) else ".1f"
     size = f"{with_interval(abs(value), *ends, form)} points"
     difference = f"{unit} {size} {side}: "
     if round(abs(value), 1) == 0 and not evidence:

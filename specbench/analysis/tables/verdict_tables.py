@@ -101,7 +101,7 @@ ALONE_NOTE = (
     "and autoregressive together."
 )
 LATENCIES = "p50, p99: over all answers; p99 of fewer than 100 is nearly their maximum."
-NOT_BETWEEN = "between tokens: empty for answers of one chunk, or if tokens are not comparable."
+NOT_BETWEEN = "between tokens: empty where answers are one chunk, or tokens are not comparable."
 UNTIMED = (
     f"speed: empty, since texts in blocks are timed by block, and there are fewer than {FEWEST} "
     "whole ones: raise -n, or lower --batch-size."

@@ -2,6 +2,7 @@ import ast
 import math
 from pathlib import Path
 
+import pandas as pd
 from rich.cells import cell_len
 
 from specbench.analysis import tables
@@ -14,11 +15,13 @@ from specbench.analysis.tables.table import (
     condensed,
     number,
     percent,
+    to_csv,
     to_markdown,
     to_text,
     with_interval,
 )
 from specbench.analysis.verdicts import words
+from specbench.cli import output
 from specbench.methods.registry import METHODS
 
 TABLE = Table(
@@ -106,7 +109,7 @@ def test_numbers_are_blank_where_unknown_and_have_no_sign_where_zero():
     assert with_interval(math.nan, 0.0, 1.0, ".1f") == ""
 
 
-def test_every_sign_that_tables_use_has_a_command_in_latex():
+def test_every_sign_that_tables_use_is_printed_in_every_format():
     """Of all strings of the code that makes tables, and of the signs of parameters."""
     sources = [
         *Path(tables.__file__).parent.rglob("*.py"),
@@ -120,9 +123,15 @@ def test_every_sign_that_tables_use_has_a_command_in_latex():
     }
     strings |= {p.sign or "" for method in METHODS.values() for p in method.parameters}
     signs = {sign for text in strings for sign in text if not sign.isascii()}
-    signs -= {"\u0100"}  # the end of the accented letters
+    signs -= {"\N{NO-BREAK SPACE}"}
     assert {"±", "ε", "δ"} <= signs
-    assert "U+" not in to_latex(Table(" ".join(sorted(signs)), [Column("-")], [["-"]]))
+    every = " ".join(sorted(signs))
+    table = Table(every, [Column(every)], [[every]], [every])
+    assert "U+" not in to_latex(table)
+    for text in (to_markdown(table), to_html(table), to_csv(pd.DataFrame({every: [every]}))):
+        assert all(text.count(sign) >= 2 for sign in signs)
+    output.prepare_streams()  # a terminal of any encoding
+    assert "?" not in to_text(table, width=200).encode("ascii", "specbench").decode()
 
 
 def test_a_caption_is_one_sentence_and_a_label_has_no_number_of_the_run():

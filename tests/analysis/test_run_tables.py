@@ -107,21 +107,20 @@ def test_a_terminal_shows_verdicts_and_figures_in_80_columns(samples):
     assert figures[0].title == "mini-math on mini, T = 1, n = 40"
     assert [row[0].split()[0] for row in figures[0].rows[:3]] == ["autoregressive", "sd", "lossy"]
     assert max(map(len, to_text(*tables, width=80).splitlines())) <= 80
+    narrow, wide = (to_text(*verdicts, width=width) for width in (80, 140))
+    assert narrow.count("\nmethod") == wide.count("\nmethod") == len(verdicts)  # one block each
+    assert "\nFrom 120 columns on also: / none, accepted" in narrow and "also: " not in wide
+    assert len(narrow.split("\n\n")[-1].splitlines()) <= 9  # legends, and figures of sd
     slow = results.summary.copy()
     slow.loc[slow["metric"] == "tokens_per_second", "value"] = 0.3125
     slow.loc[slow["metric"] == "speedup", "value"] = None
     alone = next(run_tables.figure_tables(Results.of(_summary=slow).cells))
     assert grid(alone)["sd"]["tokens/s"] == "0.312"  # slow, but not 0
     assert len(alone.columns) == len(figures[0].columns) - 1
-    assert [*alone.notes] == [
-        run_tables.COUNTED,
-        run_tables.PREFILL,
-    ]  # autoregressive is there, with times
+    assert [*alone.notes] == [run_tables.COUNTED, run_tables.PREFILL]  # autoregressive has times
     bare = slow[slow["method"] != "autoregressive"]
-    assert (
-        run_tables.NO_BASELINE
-        in next(run_tables.figure_tables(Results.of(_summary=bare).cells)).notes
-    )
+    noted = next(run_tables.figure_tables(Results.of(_summary=bare).cells))
+    assert run_tables.NO_BASELINE in noted.notes
     timeless = slow[~slow["metric"].isin(["tokens_per_second", "seconds_per_sample"])]
     untimed = next(run_tables.figure_tables(Results.of(_summary=timeless).cells))
     assert [*untimed.notes] == [run_tables.NO_TIMES, run_tables.COUNTED]

@@ -9,11 +9,7 @@ import pytest
 from specbench.analysis.statistics.estimates import QUALITY_LESS, contrast
 from specbench.analysis.statistics.summary import summarise
 from specbench.analysis.tables.main_table import main_table, typeset
-from specbench.analysis.tables.published import (
-    beside_published,
-    published,
-    remarks,
-)
+from specbench.analysis.tables.published import beside_published, published, remarks
 from specbench.analysis.verdicts.compare import compare
 from specbench.engine.pairs import pairs
 from specbench.methods import registry

@@ -161,10 +161,7 @@ def test_a_sentence_says_what_is_seen_and_what_would_have_been(monkeypatch):
         for seed, temperature in ((1, 1.0), (2, 1.0), (3, 0.5))
     )
     rows = sampling_rows(frame(plain=plain, fast=fast, cold=cold), "plain")
-    assert dict(zip(rows["arm"], rows["same_texts"], strict=True)) == {
-        "fast": SAME,
-        "cold": DIFFER,
-    }
+    assert dict(zip(rows["arm"], rows["same_texts"], strict=True)) == {"fast": SAME, "cold": DIFFER}
     assert levels == [0.025]  # once for the baseline, at the level of Holm's correction
     judged = rows.assign(label=rows["arm"])
     lines = [*sampling_verdicts(judged)["sentence"]]

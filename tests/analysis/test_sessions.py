@@ -27,13 +27,9 @@ def seeded(make):
             scores = np.clip(quality + common + rng.normal(0, 0.02, n), 0, 1)
             return [
                 {
-                    "method": method,
-                    "sample_id": f"p{i:03}",
-                    "quality_metric": "rouge2",
-                    "quality": score,
-                    "accepted": accepted,
-                    "decode_seconds": rng.uniform(0.6, 0.8),
-                    **values,
+                    **{"method": method, "sample_id": f"p{i:03}", "accepted": accepted},
+                    **{"quality_metric": "rouge2", "quality": score},
+                    **{"decode_seconds": rng.uniform(0.6, 0.8), **values},
                 }
                 for i, score in enumerate(scores)
             ]

@@ -18,6 +18,7 @@ from specbench.analysis.statistics.estimates import (
 from specbench.analysis.statistics.intervals import Interval
 from specbench.analysis.tables.verdict_tables import margin_tables, verdict_tables
 from specbench.analysis.verdicts.contrasts import COMPARISON, OWN, SD
+from specbench.analysis.verdicts.margin import margin_rows
 from specbench.analysis.verdicts.sentences import margin_verdict
 from specbench.analysis.verdicts.words import (
     EXCLUDED,
@@ -46,14 +47,8 @@ def row_of(quality, speed, margin=math.nan, **changes):
     return {
         **wide(figures),
         **{"against": SD, "label": "fast", "quality": 0.5, "quality_metric": "accuracy"},
-        **{
-            "n": 300,
-            "batch_size": 1,
-            "blocks": math.nan,
-            "noise": math.nan,
-            "margin": margin,
-            "again": False,
-        },
+        **{"n": 300, "batch_size": 1, "blocks": math.nan, "noise": math.nan, "again": False},
+        "margin": margin,
         **{"low_with_failures": low, "lowest": low, "prompts_needed": 900, "differ": 0.1},
         **{"load": 1.0, "concurrency": math.nan, "remarks": "", "refused": math.nan},
         **{"missing": math.nan, "missing_in_baseline": math.nan},
@@ -168,25 +163,18 @@ def test_heads_of_one_recipe_are_judged_by_their_mean(make):
     """Beside ``--against``, too: the three heads, then their mean."""
     rng = np.random.default_rng(0)
     base = 1.0 * (rng.random(200) < 0.6)
+    ids = [f"p{i:03}" for i in range(200)]
     samples = [
-        {"sample_id": f"p{i:03}", "quality": score, "method": "sd"} for i, score in enumerate(base)
+        {"sample_id": name, "quality": score, "method": "sd"}
+        for name, score in zip(ids, base, strict=True)
     ]
     for seed in range(3):
-        lost = rng.random(200) < 0.05 * seed
-        samples += [
-            {
-                **{"sample_id": f"p{i:03}", "quality": 0.0 if lost[i] else score},
-                **{"method": "diversed", "head": f"recipe/seed-{seed}"},
-            }
-            for i, score in enumerate(base)
-        ]
-    from specbench.analysis.verdicts.margin import margin_rows
-
+        kept, head = rng.random(200) >= 0.05 * seed, {"head": f"recipe/seed-{seed}"}
+        scores = zip(samples[:200], base * kept, strict=True)
+        samples += [row | {"method": "diversed", "quality": s} | head for row, s in scores]
     rows = margin_rows(make(*samples), "sd", 2)
     mean = rows[rows["label"].str.contains("mean of 3 seeds")].iloc[0]
-    heads = (
-        rows[rows["head"].notna()] if "head" in rows else rows[rows["label"].str.contains("seed-")]
-    )
+    heads = rows[rows["label"].str.contains("seed-")]
     assert len(heads) == 3
     assert mean[QUALITY_LESS] == pytest.approx(heads[QUALITY_LESS].mean())
     assert mean[f"{QUALITY_LESS}_low"] < heads[QUALITY_LESS].mean() < mean[f"{QUALITY_LESS}_high"]

@@ -13,6 +13,7 @@ import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 from matplotlib.image import imread
 from matplotlib.markers import MarkerStyle
 from scipy.ndimage import uniform_filter
@@ -107,12 +108,9 @@ def test_a_method_has_its_own_style_and_a_new_one_a_stable_style():
 
 def shade(method: str) -> np.ndarray:
     """Return the grey levels of a method's marker in print, slightly blurred; white is 0."""
-    with matplotlib.rc_context({"figure.dpi": 300}):
-        drawing, grid = style.panels(1, 1, 0.0, 0.3)
-    drawing.set_layout_engine("none")
-    grid[0, 0].set_position((0, 0, 1, 1))
-    grid[0, 0].set_axis_off()
-    style.method_points(grid[0, 0], pd.DataFrame({"x": [0.0], "y": [0.0]}), method, "x", "y")
+    drawing = Figure((0.3, 0.3), dpi=300)
+    axes = drawing.add_axes((0, 0, 1, 1), frame_on=False, xticks=[], yticks=[])
+    style.method_points(axes, pd.DataFrame({"x": [0.0], "y": [0.0]}), method, "x", "y")
     picture = imread(BytesIO(style.rendered(drawing, "png")))[..., :3] @ [0.299, 0.587, 0.114]
     return uniform_filter(1 - picture, 4)
 
@@ -122,7 +120,6 @@ def test_methods_are_told_apart_in_grey_print():
     for (one, a), (two, b) in combinations(shades.items(), 2):
         unlike = abs(a - b).sum() / max(a.sum(), b.sum())
         assert unlike > 0.25, (one, two)
-    assert abs(shades["sd"] - shade("sd")).sum() == 0
 
 
 def test_settings_of_one_method_are_told_apart_by_their_dashes():

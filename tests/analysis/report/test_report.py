@@ -21,6 +21,7 @@ from specbench.analysis.statistics.estimates import ABOVE
 from specbench.analysis.tables.html import TEMPLATES
 from specbench.analysis.tables.table import to_text
 from specbench.analysis.tables.verdict_tables import comparison_tables, verdict_tables
+from specbench.analysis.trace import run_decoder
 from specbench.analysis.verdicts.compare import compare, verdict_rows, verdicts
 from specbench.analysis.verdicts.contrasts import FRONT
 from specbench.runs.records import latest_records
@@ -63,9 +64,6 @@ def cells(finished) -> pd.DataFrame:
 @pytest.fixture(scope="module")
 def evil(finished, tmp_path_factory) -> str:
     """The report of a run in which every text is an injection attempt."""
-    from specbench.analysis.trace import run_decoder
-    from specbench.runs.run import read_run
-
     folder = tmp_path_factory.mktemp("evil") / "small"
     shutil.copytree(finished, folder)
     decode = run_decoder(read_run(folder))
@@ -250,15 +248,11 @@ def altered() -> pd.DataFrame:
     """A run whose acceptance mixes far from a straight line, since the draft has few rounds."""
     rows: list[dict[str, Any]] = [
         sample(
-            method,
-            number,
-            weight=weight,
-            head="bundled" if method == "diversed" else None,
-            accepted=float(accepted),
-            proposed=proposed,
-            draft_acceptance_rate=accepted / proposed,
-            quality=float((number + 0.5) / 20 < right),
-            repetition=0.0,
+            *(method, number),
+            **{"weight": weight, "head": "bundled" if method == "diversed" else None},
+            **{"accepted": float(accepted), "proposed": proposed, "repetition": 0.0},
+            **{"draft_acceptance_rate": accepted / proposed},
+            **{"quality": float((number + 0.5) / 20 < right)},
         )
         for (method, weight), (accepted, proposed, right) in POINTS.items()
         for number in range(20)

@@ -232,15 +232,15 @@ def _beside_sd(group: pd.DataFrame, where: str) -> Table:
     fields: _Fields = [
         *_NAMES,
         ("against", against),
-        shown(QUALITY, metric).column,
+        also(shown(QUALITY, metric).column),
         shown(QUALITY_LESS, metric).column_with_interval,
-        shown("acceptance").column,
-        shown(ACCEPTANCE_LESS).column_with_interval,
-        *_PHASES,
-        shown(SPEED).column_with_interval,
+        also(shown("acceptance").column),
+        also(shown(ACCEPTANCE_LESS).column_with_interval),
+        *map(also, _PHASES),
+        also(shown(SPEED).column_with_interval),
         (times.column_with_interval[0], lambda row: times.interval(row) or share.with_unit(row)),
-        _NOISE,
-        *(shown(name, metric).column_with_interval for name in texts),
+        also(_NOISE),
+        *(also(shown(name, metric).column_with_interval) for name in texts),
     ]
     # The gain from choosing N alone has its own row, without the repeated columns.
     alone = group["metric"] == SHARE
@@ -269,16 +269,16 @@ def _above_front(group: pd.DataFrame, where: str) -> Table:
     fields: _Fields = [
         *_NAMES,
         ("front", lambda row: row["against"].partition(" ")[0]),
-        shown("acceptance" if kind == "acceptance" else "seconds").column,
-        quality.column,
+        also(shown("acceptance" if kind == "acceptance" else "seconds").column),
+        also(quality.column),
     ]
     for name, distance in (("randomised", ABOVE), ("measured", ABOVE_MEASURED)):
         front = quality._replace(name=f"{distance}_reference", heading=f"front, {name}")
-        fields += [front.column, shown(distance, metric).column_with_interval]
+        fields += [also(front.column), shown(distance, metric).column_with_interval]
     texts = {FRONT: FRONT_NOTE, CONTROL: CONTROL_NOTE}
     notes = [text for front, text in texts.items() if front in set(group["against"])]
     title = f"At equal {kind}: {where}"
-    fields.append(("between", between))
+    fields.append(also(("between", between)))
     return condensed(Table.of(estimates.pivot(group, "against"), fields, title, notes, 3))
 
 

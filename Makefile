@@ -10,10 +10,10 @@ CANDIDATES := $(PYTHON) python3.13 python3.12 python3.11 python3
 SUITABLE := import sys, ensurepip; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help run figures verify test test-gpu gpu servers models vllm lint
+.PHONY: help run figures verify test test-gpu test-latex gpu servers models vllm lint
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-9s%s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-11s%s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 # SD is the static ensemble at w = 1.
 run: $(VENV)/.run ## Measure six methods and a weight sweep on two bundled tasks, draw the figures
@@ -49,6 +49,9 @@ test: $(VENV)/.test ## Run the tests, on up to four cores
 
 test-gpu: $(VENV)/.test ## Run the tests that need a CUDA device
 	$(BIN)/python -m pytest -m gpu
+
+test-latex: $(VENV)/.test ## Compile every table; needs pdflatex, as of Debian's texlive-latex-recommended
+	$(BIN)/python -m pytest -m latex
 
 gpu: $(VENV)/.test ## Test and time everything on a CUDA device, in about an hour; PARTS="..." for some parts
 	-@$(MAKE) $(SERVERS)-gpu/bin/vllm

@@ -14,18 +14,8 @@ ROOT = Path(specbench.__file__).parent
 FACE = "specbench"  # its ``__init__``, the public interface
 VERSION = f"{FACE}.__version__"
 ROOMS = {
-    "analysis",
-    "cli",
-    "decoding",
-    "engine",
-    "experiment",
-    "methods",
-    "pricing",
-    "runs",
-    "serving",
-    "tasks",
-    "training",
-    "validation",
+    *("analysis", "cli", "decoding", "engine", "experiment", "methods"),
+    *("pricing", "runs", "serving", "tasks", "training", "validation"),
 }
 MEASURING = {"decoding", "engine", "experiment", "training", "validation"}
 LOOSE = {"config", "errors", "files", "plugins", "schema"}

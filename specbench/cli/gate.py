@@ -101,16 +101,14 @@ def hold(
         repeated = [] if judged is None else judged.loc[judged["again"].eq(True), "method"]
         rejected = _rejected(results, floor, {against, *repeated} if against else None)
         failed[f"not shown to accept {floor:g} % of drafts"] = [*lacking, *rejected]
-    sentences = [f"{what}: {_listed(parts)}" for what, parts in failed.items() if parts]
+    sentences = []
+    for what, parts in failed.items():
+        others = parts[MOST_NAMED:]
+        names = ", ".join(dict.fromkeys(part.partition(" on ")[0] for part in others))
+        more = f" and {len(others)} more: {names}" if others else ""
+        sentences += [f"{what}: {', '.join(parts[:MOST_NAMED])}{more}"] if parts else []
     if sentences:
         raise RunError("; ".join(sentences))
-
-
-def _listed(parts: Sequence[str]) -> str:
-    """Return the first reasons, and the names of the methods of the others."""
-    others = parts[MOST_NAMED:]
-    names = ", ".join(dict.fromkeys(part.partition(" on ")[0] for part in others))
-    return ", ".join(parts[:MOST_NAMED]) + f" and {len(others)} more: {names}" * bool(others)
 
 
 def _lacking(

@@ -182,7 +182,12 @@ def docs(
         return
     if name not in pages_by_name:
         raise UsageError(unknown("page", name, pages_by_name))
-    text, console = pages_by_name[name].read_text(encoding="utf-8"), Console()
+    print_page(pages_by_name[name].read_text(encoding="utf-8"))
+
+
+def print_page(text: str) -> None:
+    """Print Markdown, rendered on a terminal."""
+    console = Console()
     if not console.is_terminal:
         print(text, end="")
         return

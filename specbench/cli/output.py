@@ -56,6 +56,8 @@ _TEMPLATE = """\
 _SIMPLER = {
     **dict.fromkeys("─━–—−", "-"),
     **dict.fromkeys("“”", '"'),
+    **{"α": "alpha", "δ": "delta", "ε": "epsilon", "θ": "theta", "λ": "lambda", "≈": "~"},
+    **{"†": "+", "·": ".", "≠": "!=", "Δ": "Delta ", "Σ": "Sum ", "√": "root ", "∞": "inf"},
     **{"│": "|", "×": "x", "±": "+-", "…": "...", "→": "->", "≥": ">=", "≤": "<=", "’": "'"},
 }
 
@@ -116,7 +118,8 @@ def print_table(*tables: Table, styles: Mapping[str, str] | None = None) -> None
 
 def print_as(form: str, rows: pd.DataFrame, tables: Callable[[], Iterable[Table]]) -> None:
     """Print rows as CSV or JSON, or the tables built from them in another format."""
-    from specbench.analysis.tables.table import to_csv, to_latex, to_markdown
+    from specbench.analysis.tables.latex import to_latex
+    from specbench.analysis.tables.table import to_csv, to_markdown
 
     if form == JSON:
         print_json(rows)

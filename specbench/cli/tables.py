@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from textwrap import indent
 from typing import TYPE_CHECKING
 
 from specbench.analysis.tables.table import with_notes
 from specbench.cli import gate
 from specbench.cli.finished import SPLITS, Rows, Runs, given_or_newest
 from specbench.cli.generate import grouped
+from specbench.cli.lookup import pages, print_page
 from specbench.cli.options import TableFormat
 from specbench.cli.output import (
     CSV,
@@ -70,7 +72,7 @@ class TableOptions(TableFormat):
     paper: bool = option(
         False,
         "Add the numbers that the paper published for the same pair, task, method, temperature and "
-        "draft length; if it has none of these, print its main table below.",
+        "draft length.",
     )
 
 
@@ -109,7 +111,7 @@ def table(options: TableOptions, rows: TableRows, runs: Runs = None) -> None:
 
     from specbench.analysis.results import Results
     from specbench.analysis.tables.main_table import main_table, typeset
-    from specbench.analysis.tables.published import beside_published, published_table, remarks
+    from specbench.analysis.tables.published import beside_published, remarks
     from specbench.analysis.tables.run_tables import without_speedup
 
     for folder in folders:
@@ -131,15 +133,11 @@ def table(options: TableOptions, rows: TableRows, runs: Runs = None) -> None:
         # The other formats print these remarks below the table.
         note(*(remarks(table) if options.form in (CSV, JSON) else ()))
     note(*without_speedup(results.cells), *results.remarks)
-    elsewhere = options.paper and table["source"].isna().all()
     settings = results.measured_on if options.form == TEXT else []
     print_as(
         options.form,
         table,
-        lambda: [
-            *with_notes(typeset(table, options.intervals), settings),
-            *([published_table()] if elsewhere else []),
-        ],
+        lambda: with_notes(typeset(table, options.intervals), settings),
     )
 
 
@@ -186,7 +184,9 @@ class CompareOptions(gate.GatedFormat):
         shown="one table, with the front at equal acceptance",
         choices=(BESIDE_SD, *HELD_EQUAL, ALL_TABLES),
     )
-    sentences: bool = option(False, "Print a sentence on each method below the table.")
+    legend: bool = option(
+        False, "Print a sentence on each method below the table, and all words and columns."
+    )
     times: bool = option(False, "With two runs: compare their times even if machine or day differ.")
 
 
@@ -260,9 +260,10 @@ def compare(options: CompareOptions, rows: Rows, runs: Runs = None) -> None:
         if tables:
             settings = results.measured_on if options.form == TEXT else []
             print_as(options.form, rows_shown, lambda: with_notes(tables, settings))
-        if options.sentences and len(judged):
+        if options.legend and len(judged):
             print()
             _print_lines(by_task(judged), options)
+            _print_words(options)
     gate.hold(options, results, folders, rows)
 
 
@@ -297,11 +298,13 @@ def _compare_against(
     settings = results.measured_on if options.form == TEXT else []
     _print_lines(over_tasks(judged) if is_read else {}, options)
     print_as(options.form, judged, lambda: with_notes(margin_tables(judged), settings))
-    sentences = [judged[judged["sentence"].notna()]] if options.sentences else []
+    sentences = [judged[judged["sentence"].notna()]] if options.legend else []
     below = pd.concat([*sentences, sampling_verdicts(judged)])
     if is_read and len(below):
         print()
         _print_lines(by_task(below), options)
+    if is_read and options.legend:
+        _print_words(options)
     note(*judged.loc[judged["same_texts"].eq(UNKNOWN), "same_texts_sentence"].unique())
     gate.hold(options, results, folders, rows, judged)
 
@@ -314,6 +317,15 @@ def _print_lines(lines: Mapping[str, Sequence[str]], options: CompareOptions) ->
             marked = {MARKDOWN: f"- {sentence}", LATEX: f"% {sentence}"}
             print(marked.get(options.form) or wrapped(sentence, console().width))
         print()
+
+
+def _print_words(options: CompareOptions) -> None:
+    """Print what the page of statistics says of all words and columns."""
+    words = pages()["statistics"].read_text(encoding="utf-8").partition("## Words\n\n")[2]
+    if options.form == TEXT:
+        print_page(words)
+    else:
+        print(indent(words, "% ") if options.form == LATEX else words)
 
 
 def _compare_runs(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, NamedTuple, Protocol
 
-from specbench.analysis.tables.table import Column, Table, drop_empty, percent
+from specbench.analysis.tables.table import Column, Table, condensed, percent
 from specbench.runs.labels import method_label
 
 OK, FAILED, WEAK, REPORT, SKIPPED = "ok", "FAILED", "weak", "report", "not checked"
@@ -163,7 +163,7 @@ def rounds_table(findings: Sequence[Finding]) -> Table:
     if any(finding.verdict == NO_LAW for finding in findings):
         notes.append(WITHOUT_LAW)
     title = "Sampled rounds against their exact laws"
-    return drop_empty(Table(title, columns, rows, notes=notes, stub=2))
+    return condensed(Table(title, columns, rows, notes=notes, stub=2))
 
 
 def _summary(findings: Sequence[Finding], name: str) -> tuple[str, str, str]:

@@ -107,6 +107,10 @@ def test_a_terminal_shows_verdicts_and_figures_in_80_columns(samples):
     assert figures[0].title == "mini-math on mini, T = 1, n = 40"
     assert [row[0].split()[0] for row in figures[0].rows[:3]] == ["autoregressive", "sd", "lossy"]
     assert max(map(len, to_text(*tables, width=80).splitlines())) <= 80
+    narrow, wide = (to_text(*verdicts, width=width) for width in (80, 140))
+    assert narrow.count("\nmethod") == wide.count("\nmethod") == len(verdicts)  # one block each
+    assert "\nFrom 120 columns on also: / none, accepted" in narrow and "also: " not in wide
+    assert len(narrow.split("\n\n")[-1].splitlines()) <= 9  # legends, and figures of sd
     slow = results.summary.copy()
     slow.loc[slow["metric"] == "tokens_per_second", "value"] = 0.3125
     slow.loc[slow["metric"] == "speedup", "value"] = None

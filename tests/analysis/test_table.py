@@ -2,23 +2,26 @@ import ast
 import math
 from pathlib import Path
 
+import pandas as pd
 from rich.cells import cell_len
 
 from specbench.analysis import tables
 from specbench.analysis.tables.html import to_html
+from specbench.analysis.tables.latex import to_latex
 from specbench.analysis.tables.table import (
     Column,
     Table,
     TableCell,
-    drop_empty,
+    condensed,
     number,
     percent,
-    to_latex,
+    to_csv,
     to_markdown,
     to_text,
     with_interval,
 )
 from specbench.analysis.verdicts import words
+from specbench.cli import output
 from specbench.methods.registry import METHODS
 
 TABLE = Table(
@@ -75,7 +78,7 @@ def test_notes_appear_once_special_characters_are_escaped_and_empty_columns_drop
     )
     assert r"é $\alpha$ U+2603" in to_latex(Table("é α ☃", [Column("-")], [["2 - -1"]]))
     table = Table("", [Column("a"), Column("b"), Column("c")], [["", "", "1"], ["", "", ""]])
-    assert drop_empty(table).columns == [Column("a"), Column("c")]
+    assert condensed(table).columns == [Column("a"), Column("c")]
 
 
 def test_numbers_are_blank_where_unknown_and_have_no_sign_where_zero():
@@ -90,7 +93,7 @@ def test_numbers_are_blank_where_unknown_and_have_no_sign_where_zero():
     assert with_interval(math.nan, 0.0, 1.0, ".1f") == ""
 
 
-def test_every_sign_that_tables_use_has_a_command_in_latex():
+def test_every_sign_that_tables_use_is_printed_in_every_format():
     """Of all strings of the code that makes tables, and of the signs of parameters."""
     folder, verdicts = (Path(of.__file__).parent for of in (tables, words))
     sources = [*folder.rglob("*.py"), *verdicts.glob("*.py")]
@@ -102,9 +105,15 @@ def test_every_sign_that_tables_use_has_a_command_in_latex():
     }
     strings |= {p.sign or "" for method in METHODS.values() for p in method.parameters}
     signs = {sign for text in strings for sign in text if not sign.isascii()}
-    signs -= {"\u0100"}  # the end of the accented letters
+    signs -= {"\N{NO-BREAK SPACE}"}
     assert {"±", "ε", "δ"} <= signs
-    assert "U+" not in to_latex(Table(" ".join(sorted(signs)), [Column("-")], [["-"]]))
+    every = " ".join(sorted(signs))
+    table = Table(every, [Column(every)], [[every]], [every])
+    assert "U+" not in to_latex(table)
+    for text in (to_markdown(table), to_html(table), to_csv(pd.DataFrame({every: [every]}))):
+        assert all(text.count(sign) >= 2 for sign in signs)
+    output.prepare_streams()  # a terminal of any encoding
+    assert "?" not in to_text(table, width=200).encode("ascii", "specbench").decode()
 
 
 def test_a_caption_is_one_sentence_and_a_label_has_no_number_of_the_run():

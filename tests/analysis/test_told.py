@@ -107,7 +107,7 @@ def test_verdicts(planted, name):
     outcomes = judged[["label", *OUTCOMES]].to_csv(index=False)
     sentences = [line for lines in by_task(judged).items() for line in (lines[0], *lines[1])]
     tables = [*verdict_tables(compared.rows), *comparison_tables(compared.rows)]
-    parts = [outcomes, *sentences, *compared.notes, to_text(*tables, width=100)]
+    parts = [outcomes, *sentences, *compared.notes, to_text(*tables, width=120)]
     check(f"verdicts/{name}", "\n".join(parts))
 
 
@@ -185,7 +185,7 @@ def test_verdicts_with_a_margin(name):
     baseline = "sd" if name == "a pooled baseline" else "plain"
     rows = margin_rows(MARGINS[name](), baseline, 2)
     outcomes = rows.reindex(columns=["label", "speed", "loss", "more_prompts"]).to_csv(index=False)
-    tables = to_text(*margin_tables(rows), width=100)
+    tables = to_text(*margin_tables(rows), width=120)
     check(f"margins/{name}", "\n".join([outcomes, *rows["sentence"].dropna(), tables]))
 
 

@@ -18,6 +18,7 @@ from specbench.analysis.statistics.estimates import (
 from specbench.analysis.statistics.intervals import Interval
 from specbench.analysis.tables.verdict_tables import margin_tables, verdict_tables
 from specbench.analysis.verdicts.contrasts import COMPARISON, OWN, SD
+from specbench.analysis.verdicts.margin import margin_rows
 from specbench.analysis.verdicts.sentences import margin_verdict
 from specbench.analysis.verdicts.words import (
     EXCLUDED,
@@ -163,16 +164,9 @@ def test_heads_of_one_recipe_are_judged_by_their_mean(make):
     rows = zip(names, base, strict=True)
     samples = [{"sample_id": name, "quality": score, "method": "sd"} for name, score in rows]
     for seed in range(3):
-        lost = rng.random(200) < 0.05 * seed
-        samples += [
-            {
-                **{"sample_id": f"p{i:03}", "quality": 0.0 if lost[i] else score},
-                **{"method": "diversed", "head": f"recipe/seed-{seed}"},
-            }
-            for i, score in enumerate(base)
-        ]
-    from specbench.analysis.verdicts.margin import margin_rows
-
+        kept, head = rng.random(200) >= 0.05 * seed, {"head": f"recipe/seed-{seed}"}
+        scores = zip(samples[:200], base * kept, strict=True)
+        samples += [row | {"method": "diversed", "quality": s} | head for row, s in scores]
     rows = margin_rows(make(*samples), "sd", 2)
     mean = rows[rows["label"].str.contains("mean of 3 seeds")].iloc[0]
     heads = rows[rows["label"].str.contains("seed-")]

@@ -75,7 +75,7 @@ def test_answers_without_an_end_are_failed_requests(cli, reason):
     assert all(words in record["error"] for record in failed)
     said = told(cli)
     assert f"(fast {len(failed)} times: {words[:57]}" in said
-    assert "lossy" not in said.partition("verdict: ")[0].partition("fast")[2]
+    assert "lossy" not in said.partition("compare --legend")[0].partition("fast")[2]
     rows = pd.read_csv("run/samples.csv")
     assert {*rows["finish_reason"]} == {"stop"} and {*rows["stopped_by"]} == {"eos"}
 
@@ -191,7 +191,7 @@ CALL = {"function": {"name": "solve", "arguments": '{"numbers": [1, 2, 3, 4]}'}}
 def test_answers_without_a_text_are_named_by_what_they_have(cli, delta, count, words):
     done = both(cli, Fake(solved), delivering(delta, completion_tokens=count))
     assert f"12 of 12 answers of fast {words}" in " ".join(done.err.split())
-    table, sentences = told(cli), told(cli, *AGAINST, "--sentences")
+    table, sentences = told(cli), told(cli, *AGAINST, "--legend")
     row = told(cli, *AGAINST, "--json")
     assert f"12 of 12 {words}" in row and f"12 of 12 answers of fast {words}" in sentences
     assert f"12 of 12 answers of fast {words}" in table and "of plain have" not in table
@@ -201,7 +201,7 @@ def test_answers_without_a_text_are_named_by_what_they_have(cli, delta, count, w
 @pytest.mark.parametrize("text", ["4", "#### 4"])
 def test_a_text_of_one_token_is_not_empty(cli, text):
     assert both(cli, Fake(solved), delivering({"content": text}, completion_tokens=1)).code == 0
-    assert "empty" not in told(cli).partition("verdict:")[0]
+    assert "empty" not in told(cli).partition("compare --legend")[0]
 
 
 def test_a_model_is_asked_for_if_a_server_lists_several(cli):
@@ -213,7 +213,7 @@ def test_a_model_is_asked_for_if_a_server_lists_several(cli):
         done = cli(*RUN, *servers)
     assert done.code == 0 and "fast runs tiny, and plain target" in done.err
     words = "fast is the model tiny, and plain target: if these are two, the differences are theirs"
-    assert words in told(cli) and words in told(cli, *AGAINST, "--sentences")
+    assert words in told(cli) and words in told(cli, *AGAINST, "--legend")
 
 
 def test_counts_that_contradict_their_text_have_no_rates(cli):

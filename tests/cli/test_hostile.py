@@ -140,7 +140,7 @@ BOMB = gzip.compress(b"," * 2**24, 9)
 @pytest.mark.parametrize("plant", [pipe, holes, bomb])
 def test_special_and_huge_files_are_refused(cli, run, plant):
     plant(run)
-    shown = cli("compare", "r", "--sentences")
+    shown = cli("compare", "r", "--legend")
     assert shown.code == 2 and "remove it" in shown.err
 
 

@@ -81,7 +81,7 @@ def test_several_heads_are_interleaved_in_one_run(cli, engine, tmp_path):
     for label in ("diversed acceptance-0.7", "diversed acceptance-0.9", "diversed"):
         assert f"\n{label} " in result.out
         digest = (tmp_path / "r" / "summary.md").read_text()
-        assert f"| {label} | 5 | static |" in digest.partition("At equal acceptance")[2]
+        assert f"| {label} |" in digest.partition("At equal acceptance")[2]
     cells = json.loads((tmp_path / "r/config.json").read_text())["tasks"][0]["cells"]
     assert next(cell["head"] for cell in cells if cell["method"] == "diversed") == {
         **{"name": "f/acceptance-0.7", "path": "f/acceptance-0.7/mini-math", "kind": "linear"},

@@ -131,7 +131,7 @@ def test_a_terminal_gets_its_width_and_the_best_in_bold(monkeypatch):
 
 def test_the_newest_run_or_a_folder_of_runs_is_taken(cli, run):
     shown = cli("table", code=0)
-    assert shown.out.startswith("Pair mini, T = 1, N = 3, 30 prompts per task: they tell quality")
+    assert shown.out.startswith("Pair mini, T = 1, N = 3: 30 prompts per task tell quality")
     assert cli("table", "results").out == cli("table", "results/one").out == shown.out
     write_run(run.with_name("two"))
     csv = ("table", "--format", "csv")
@@ -156,27 +156,34 @@ def test_notes_on_runs(cli, run, stored):
 
 @pytest.mark.parametrize("format", ["text", "csv"])
 def test_published_numbers_are_shown_or_their_absence_explained(cli, run, format, stored):
-    """The paper's own table stands below, under a title that says that it is another setting."""
     shown = cli("table", str(run), "--paper", "--format", format)
     stored(shown.out if format == "text" else "", shown.err)
     for name in ("samples.csv", "summary.csv"):
         text = (run / name).read_text()
         (run / name).write_text(text.replace("mini-math", "gsm8k").replace("mini", "llama"))
     assert printed(cli("table", "--paper", "--format", "csv"))["published"].any()
-    assert "Published in arXiv" not in cli("table", "--paper").out
 
 
+@pytest.mark.latex
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex")
-def test_latex_compiles(cli, run, tmp_path):
-    table = cli("table", "--format", "latex", "--intervals", "--paper").out
+def test_every_table_compiles_in_latex_and_fits_the_page(cli, finished, run, tmp_path):
+    lines = [
+        f"table {run} --intervals --paper",
+        f"table {finished} --by position --intervals",
+        f"compare {run} {write_run(tmp_path / 'two')} --at all",
+        f"compare {run}",
+        f"compare {run} --against sd --margin 2 --draft-length 3 --legend",
+    ]
+    made = [cli(*line.split(), "--format", "latex", code=0).out for line in lines]
     document = (
         "\\documentclass[twocolumn]{article}\n\\usepackage{booktabs}\n"
-        f"\\begin{{document}}\n{table}\\end{{document}}\n"
+        f"\\begin{{document}}\n{''.join(made)}\\end{{document}}\n"
     )
     (tmp_path / "table.tex").write_text(document, encoding="utf-8")
     line = ("pdflatex", "-interaction=nonstopmode", "-halt-on-error", "table.tex")
     done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-2000:]
+    assert not re.findall("Overfull .*|.*multiply defined.*", done.stdout)
 
 
 def without_sd(text: str) -> list[str]:
@@ -185,12 +192,12 @@ def without_sd(text: str) -> list[str]:
 
 
 def test_the_newest_run_is_compared_in_every_way(cli, run, stored):
-    short = cli("compare", "--sentences", code=0)
-    result = cli("compare", str(run), "--at", "all", "--sentences", code=0)
+    short = cli("compare", "--legend", code=0)
+    result = cli("compare", str(run), "--at", "all", "--legend", code=0)
     stored(short.out, short.err, result.out, result.err)
     table = short.out.partition("mini-math on mini, T = 1, n = 30\n")[0]
     assert cli("compare").out == table.removesuffix("\n")
-    named = cli("compare", "-m", "autoregressive,sd,diversed", "--sentences").out
+    named = cli("compare", "-m", "autoregressive,sd,diversed", "--legend").out
     assert without_sd(named) == without_sd(short.out)
     table = printed(cli("compare", "--at", "quality", "--format", "csv"))
     assert tuple(table.columns) == COMPARISON
@@ -200,7 +207,7 @@ def test_the_newest_run_is_compared_in_every_way(cli, run, stored):
 def test_what_a_comparison_lacks_is_noted_once(cli, tmp_path, stored):
     points = [point for point in POINTS if point[0] in ("sd", "diversed") and point[2] == 5]
     write_run(tmp_path / "bare", points)
-    result = cli("compare", "bare", "--at", "all", "--sentences", code=0)
+    result = cli("compare", "bare", "--at", "all", "--legend", code=0)
     stored(result.out, result.err)
 
 
@@ -224,7 +231,7 @@ def test_two_runs_are_paired_and_timed_only_on_one_machine_and_day(
     other = write_run(run.with_name("two"))
     environment(run)
     environment(other, **changes)
-    shown = cli("compare", str(run), str(other), "-m", "diversed", "--sentences", *options, code=0)
+    shown = cli("compare", str(run), str(other), "-m", "diversed", "--legend", *options, code=0)
     stored(shown.out, shown.err)
     table = printed(cli("compare", str(run), str(other), "--format", "csv", *options))
     rows = table[table["at"] == "two runs"]
@@ -284,7 +291,7 @@ def test_json_of_a_run_has_its_folder_its_cells_and_its_verdicts(cli, engine):
 
 @pytest.mark.parametrize("form", ["text", "markdown", "latex"])
 def test_methods_are_compared_with_one_within_a_margin(cli, run, form, stored):
-    options = "--margin 2 --draft-length 5 --sentences"
+    options = "--margin 2 --draft-length 5 --legend"
     line = ("compare", str(run), "--against", "static w=0", *options.split())
     stored(cli(*line, "-m", "diversed", "--format", form, code=0).out)
     rows = strict(cli(*line, "--json").out)
@@ -310,7 +317,7 @@ def test_two_arms_with_one_address_and_rule_are_an_a_a_test(cli, run, diversed, 
     (run / "environment.json").write_text(json.dumps({"servers": told}))
     servers = [{"name": "sd"}, {"name": "diversed", **diversed}]
     (run / "config.json").write_text(json.dumps({"servers": servers}))
-    line = f"compare {run} --against sd --margin 2 --draft-length 3 --sentences"
+    line = f"compare {run} --against sd --margin 2 --draft-length 3 --legend"
     shown = cli(*line.split(), *options)
     if times is None:
         assert shown.code == 2 and shown.err.startswith("error: --noise: ")

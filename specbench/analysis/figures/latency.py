@@ -1,6 +1,7 @@
 """Latency of servers: the share of answers that came within a time, by arm.
 
-A colour is an arm, a dash a number of requests in flight. Times are wall times of the client.
+A colour and marker is an arm, a dash a number of requests in flight. Times are wall times of the
+client.
 """
 
 from __future__ import annotations
@@ -42,8 +43,9 @@ def draw(results: Results) -> Drawing:
 
     def line(rows: pd.DataFrame) -> dict[str, Any]:
         method, load = rows[["method", "settings"]].iloc[0]
-        dash = {"linestyle": dashes[load], "linewidth": scaled(1.1)}
-        return dash | {"color": style.look(method).colour, "marker": ""}
+        look = style.look(method)
+        line = {"linestyle": dashes[load], "linewidth": scaled(1.1), "color": look.colour}
+        return line | {"marker": look.marker, "markersize": 0.5 * look.size, "markevery": 0.2}
 
     for task, panels in zip(tasks, grid.T, strict=True):
         panels[0].set_title(task)

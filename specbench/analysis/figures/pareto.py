@@ -1,15 +1,12 @@
 """Quality vs. cost: seconds per sample, draft acceptance, or speedup.
 
-After arXiv 2604.07622, with intervals. The dashed line is the randomised static front, that is, the
-best mixtures of static points, with its 95 % band; the dotted line, if controls were run, that of
-the static and sharpened points together. Fronts are those of comparisons, so they need samples; if
+After arXiv 2604.07622, with intervals. The dashed line is the randomised static front with its 95 %
+band; the dotted line, if controls were run, that of the static and sharpened points together. If
 every static weight lies below a coin between SD and the draft, the title has a mark. DIVERSED heads
-trained for several target acceptances are joined by a line and labelled with their targets. A
-target is a mean over positions; the fraction of drafts accepted is lower. Other methods that were
-run with several values of one parameter are joined and labelled with these; if two parameters vary,
-labels have both, and points that differ in the last one are joined. Heads that differ in their seed
-alone are small marks; the large mark is their mean. Up to three runs of a pair share panels: their
-markers are whole, open, or with a dark edge.
+of several target acceptances, and methods that were run with several values of one or two
+parameters, are joined and labelled with these. Heads that differ in their seed alone are small
+marks; the large mark is their mean. Up to three runs of a pair share panels: their markers are
+whole, open, or with a dark edge.
 """
 
 from __future__ import annotations

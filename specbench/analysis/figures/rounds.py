@@ -21,15 +21,16 @@ _KINDS = {
 }
 _APART = 0.12  # largest distance of a point from its position, so that intervals do not overlap
 _LIGHTEST = 0.75  # share of white in the last setting of a method
-_MOST_DRAWN = 4  # settings of a method
+_DASHES = ("-", "--", "-.", ":")  # of the settings of a method
 
 
 @figure()
 def draw_positions(results: Results) -> Drawing:
     """Draw acceptance by position: a column per task, conditional above marginal rates.
 
-    Settings of one method have its colour, lighter for each further one; of more than four, four
-    are drawn, from the first to the last. Pairs, engines and batch sizes have separate rows.
+    Settings of one method have its colour, lighter and dashed for each further one; of more than
+    four, four are drawn, from the first to the last. Pairs, engines and batch sizes have separate
+    rows.
     """
     ends = {"ci_low": "value_low", "ci_high": "value_high"}
     table = results.positions.rename(columns=ends)
@@ -39,7 +40,7 @@ def draw_positions(results: Results) -> Drawing:
     cells = cells.assign(name=layout.cell_names(cells))
     names: list[str] = []
     for _, of_method in cells.drop_duplicates("name").groupby("method", sort=False):
-        ranks = np.linspace(0, len(of_method) - 1, min(len(of_method), _MOST_DRAWN)).round()
+        ranks = np.linspace(0, len(of_method) - 1, min(len(of_method), len(_DASHES))).round()
         names += of_method["name"].iloc[ranks.astype(int)].tolist()
     cells = cells[cells["name"].isin(names)]
     table = table.merge(cells, on=list(CELL))
@@ -72,7 +73,7 @@ def draw_positions(results: Results) -> Drawing:
 
 
 def _line_styles(methods: pd.Series) -> dict[str, dict[str, Any]]:
-    """Return a line style for each name; each further setting of a method is lighter."""
+    """Return a line style for each name; each further setting of a method is lighter and dashed."""
     count, rank = methods.groupby(methods).transform("size"), methods.groupby(methods).cumcount()
     lighter = _LIGHTEST * rank / count
     styles = {}
@@ -83,7 +84,7 @@ def _line_styles(methods: pd.Series) -> dict[str, dict[str, Any]]:
             "color": tuple(rgb + lighter[name] * (1 - rgb)),
             "marker": look.marker,
             "markersize": 0.7 * look.size,
-            "linestyle": "-",
+            "linestyle": _DASHES[rank[name]],
             "linewidth": scaled(0.9),
             "zorder": look.layer,
         }

@@ -35,8 +35,15 @@ from specbench.errors import UsageError, printable, unknown
 from specbench.files import clear_errors, write_atomically
 from specbench.plugins import short_name
 
-#: A matplotlib marker: a letter, or (corners, 1 for a star, angle).
-Marker = str | tuple[int, int, int]
+#: A matplotlib marker: a letter, (corners, 1 for a star, angle), or the corners themselves.
+Marker = str | tuple[int, int, int] | tuple[tuple[float, float], ...]
+_ANGLE: Marker = ((-1, -1), (1, -1), (1, -0.2), (-0.2, -0.2), (-0.2, 1), (-1, 1))
+_BAR: Marker = ((-0.4, -1), (0.4, -1), (0.4, 1), (-0.4, 1))
+_SLANTED: Marker = ((-1, -0.6), (0.4, -0.6), (1, 0.6), (-0.4, 0.6))
+_LAMP: Marker = ((-1, -0.7), (1, -0.7), (0.3, 0.7), (-0.3, 0.7))
+_GLASS: Marker = ((-1, -1), (1, -1), (-1, 1), (1, 1))
+_BOW: Marker = ((-1, -1), (-1, 1), (1, -1), (1, 1))
+_WINGS: Marker = ((-1, -0.8), (0, 1), (1, -0.8), (0, 0))
 
 
 class Look(NamedTuple):
@@ -58,18 +65,18 @@ LOOKS = {
     "diversed": Look("#CC3311", "*", 11.0, layer=5),
     "sd-adaptive": Look("#2E8BC0", "<", 6.5),
     "block": Look("#22A0C8", "v", 6.5),
-    "mentored": Look("#994F00", "p", 6.0),
+    "mentored": Look("#994F00", _ANGLE, 6.0),
     "typical": Look("#AA9922", "P", 6.0),
     "cactus": Look("#228833", "X", 6.0),
-    "sharpened": Look("#4488CC", "8", 5.5, layer=3),
-    "cooled": Look("#3366AA", (4, 1, 45), 5.5, layer=3),
-    "match": Look("#66AADD", (5, 0, 180), 6.0),
+    "sharpened": Look("#4488CC", _BAR, 6.5, layer=3),
+    "cooled": Look("#3366AA", (4, 1, 45), 6.2, layer=3),
+    "match": Look("#66AADD", _SLANTED, 7.0),
     "threshold": Look("#B0553C", (3, 1, 0), 7.0),
-    "relaxed": Look("#8C6BB1", (5, 1, 180), 7.0),
+    "relaxed": Look("#8C6BB1", _LAMP, 6.5),
     "mars": Look("#5A9E6F", (6, 1, 30), 7.0),
-    "ears": Look("#C77CBA", (7, 1, 0), 7.0),
-    "entropy-verify": Look("#D9A441", (9, 1, 0), 7.0),
-    "fly": Look("#7A6FBE", (12, 1, 0), 7.0),
+    "ears": Look("#C77CBA", _GLASS, 6.5),
+    "entropy-verify": Look("#D9A441", _BOW, 6.5),
+    "fly": Look("#7A6FBE", _WINGS, 6.5),
     "synthetic": Look("#999999", ">", 6.0),
     "gated": Look("#AA3377", "d", 6.0),
 }

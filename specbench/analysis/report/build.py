@@ -12,9 +12,16 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from specbench.analysis.report.answers import Differing, differing, pack
 from specbench.analysis.report.figures import figures
-from specbench.analysis.report.pages import TracedRun, collect_traces, open_run, render
-from specbench.analysis.report.servers import Apart, ends_tables, latency_tables, most_apart
+from specbench.analysis.report.pages import (
+    TracedRun,
+    collect_traces,
+    open_run,
+    render,
+    reported,
+)
+from specbench.analysis.report.servers import ends_tables, latency_tables
 from specbench.analysis.results import ROUND_COLUMNS, Results, rounds_of
 from specbench.analysis.statistics.estimates import AT_LIMIT, QUALITY, TOKENS
 from specbench.analysis.statistics.front import static_weight
@@ -32,6 +39,7 @@ from specbench.runs.frames import Selection
 from specbench.runs.records import latest_records
 from specbench.runs.run import NOTHING_TRUSTED, Run, Trust, read_run, unfinished
 from specbench.runs.shards import by_name, missing_shards, summarised_folders
+from specbench.tasks.example import Example
 
 _OF_CONFIG = ("pair", "settings", "progress", "notes")
 _OMITTED = {"command", "first_prompts", "warm_ups"}  # too long, or elsewhere on the page
@@ -63,7 +71,7 @@ class _Recorded(NamedTuple):
     notes: list[str]
     trace_notes: list[str]
     ends: list[Table]  # of the answers of servers
-    apart: list[Apart]  # prompts to which servers answered most differently
+    differing: list[Differing]
 
 
 def build(
@@ -125,7 +133,7 @@ def build(
         answer=answer,
         verdicts=by_task(verdicts),
         served=[*([] if samples is None else latency_tables(samples)), *recorded.ends],
-        apart=recorded.apart,
+        answers=pack(recorded.differing),
         tables=[*figure_tables(cells, intervals=True), *text_tables(cells)],
         figures=list(figures(cells, positions, samples)),
         front=samples is not None and static_weight(cells).nunique() > 1,
@@ -157,16 +165,19 @@ def _recorded(runs: Sequence[Run], selection: Selection, cells: pd.DataFrame) ->
                 continue
             if served := [record for record in records if record.method in run.servers]:
                 recorded.ends.extend(ends_tables(served))
-                with suppress(UsageError):  # it may lack its examples
-                    recorded.apart.extend(most_apart(served, run.examples))
+            of_page = name if len(runs) > 1 else None
+            answers = list(reported(records, cells))
+            examples: Mapping[str, Mapping[str, Example]] = {}
+            with suppress(UsageError):  # it may lack them
+                examples = run.examples
+            recorded.differing.extend(differing(answers, examples, of_page))
             if cells["draft_length"].any():
                 try:
                     rounds.append(rounds_of(records, run.folder))
                 except UsageError as error:
                     recorded.notes.append(f"no acceptance by position of {name}: {error}")
             try:
-                traced = open_run(run, records, cells, name if len(runs) > 1 else None)
-                recorded.traced.append(traced)
+                recorded.traced.append(open_run(run, answers, of_page))
             except UsageError as error:
                 recorded.trace_notes.append(f"{lacks_traces}: {error}")
         try:

@@ -62,7 +62,13 @@ def figures(
             drawn = list(_drawn(draws_of(drawn_cells, samples), tooltips, name))
             if len(positions):
                 of_cells = positions.merge(drawn_cells[[*CELL, "label"]], on=list(CELL))
-                tooltips = {index: _position_tooltip(row) for index, row in of_cells.iterrows()}
+                tooltips = {}
+                for at, row in of_cells.iterrows():
+                    rate = shown("acceptance").estimate(row["value"], row["ci_low"], row["ci_high"])
+                    tooltips[at] = (
+                        f"{row['label']}; draft {row['position']}, {row['kind']}; accepted {rate}; "
+                        f"{row['rounds']} rounds"
+                    )
                 by_position = Results.of(positions=of_cells.drop(columns="label"))
                 draws = {"Acceptance by position": partial(rounds.draw_positions, by_position)}
                 drawn += _drawn(draws, tooltips, name)
@@ -93,13 +99,6 @@ def _drawn(
             except UsageError:  # these cells lack the data for it
                 continue
             yield title, _embedded(drawing, tooltips, f"{name} {title}")
-
-
-def _position_tooltip(row: pd.Series) -> str:
-    """Return the tooltip of an acceptance by position."""
-    accepted = shown("acceptance").estimate(row["value"], row["ci_low"], row["ci_high"])
-    position = f"draft {row['position']}, {row['kind']}"
-    return f"{row['label']}; {position}; accepted {accepted}; {row['rounds']} rounds"
 
 
 def _tooltip(cell: pd.Series, cells: pd.DataFrame) -> str:

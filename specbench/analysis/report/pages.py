@@ -6,7 +6,7 @@ All values are escaped. A report has the first prompts of each task by every met
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -20,7 +20,7 @@ from specbench.runs.run import Run
 from specbench.tasks.example import Example
 
 PROMPTS = 5  # per task
-LARGEST = 2_500_000  # characters of all traces together
+LARGEST = 1_300_000  # characters of all traces together
 _NAMED = ("task", "method", "draft_length", "drafter")
 _EXAMPLE = 6000  # characters of a prompt or a reference
 Key = tuple[str, str]  # a task and a prompt
@@ -97,20 +97,24 @@ def collect_traces(runs: Sequence[TracedRun], notes: Sequence[str] = ()) -> Trac
     return Traces(list(by_prompt.values()), list(dict.fromkeys(notes)))
 
 
-def open_run(
-    run: Run, records: Iterable[SampleRecord], cells: pd.DataFrame, name: str | None = None
-) -> TracedRun:
-    """Select the records of the first prompts of each task for some cells."""
-    examples, decode = run.examples, run_decoder(run)
+def reported(records: Iterable[SampleRecord], cells: pd.DataFrame) -> Iterator[SampleRecord]:
+    """Yield the first text of each prompt of some cells."""
     names = cells[list(_NAMED)].astype("object")
     names["task"] = names["task"].str.partition("/")[0]  # tasks may be split, see `Selection`
     wanted = set(names.where(names.notna(), None).itertuples(index=False, name=None))
+    for record in records:
+        in_report = tuple(getattr(record, name) for name in _NAMED) in wanted
+        if in_report and not record.repeat and record.status != ERROR:
+            yield record
+
+
+def open_run(run: Run, records: Iterable[SampleRecord], name: str | None = None) -> TracedRun:
+    """Select the records of the first prompts of each task."""
+    examples, decode = run.examples, run_decoder(run)
     samples: dict[Key, list[SampleRecord]] = {}
     begun: dict[str, set[str]] = defaultdict(set)
     for record in records:
-        in_report = tuple(getattr(record, name) for name in _NAMED) in wanted
-        by_server = record.method in run.servers  # which does not tell rejected tokens
-        if not in_report or by_server or record.repeat or record.status == ERROR:
+        if record.method in run.servers:  # which does not tell rejected tokens
             continue
         task, sample = record.task, record.sample_id
         if sample in begun[task] or len(begun[task]) < PROMPTS:

@@ -154,14 +154,10 @@ def gap_between(heads: list[Setting], front: list[Setting], gain: Gain) -> Gap:
 
     Prompts are resampled jointly for the method and all points of the front, and the front is
     recomputed in each resample; ``lead`` adds what its choice does to the distance. Between
-    measured weights the front is a chord; with more weights it could only be higher. The distance
-    from the front at its point of next lower gain is therefore reported too: where quality falls
-    with gain, no weight with more gain has a higher quality than that point, so the distance is a
-    lower bound, and its upper end shows nothing. If mixtures of others beat the point, theirs
-    counts. At equal acceptance, the front must have the setting's draft length.
-
-    No static weight gains more than the draft alone (w = 0). Without it, nothing is known of the
-    front beyond the largest measured gain: mixtures with the draft alone may have any quality.
+    measured weights the front is a chord, and more weights could only be higher, so the distance
+    from the front at its point of next lower gain is reported, too: a lower bound, whose upper end
+    shows nothing. At equal acceptance, the front must have the setting's draft length. Without the
+    draft alone (w = 0), nothing is known beyond the largest measured gain.
 
     Several ``heads`` of one recipe have the mean of their distances, with seeds and prompts as
     random effects.

@@ -114,12 +114,9 @@ def estimate_of_heads(values: Floats, n: int, *, log: bool = False) -> Interval:
 def mean_over_seeds(values: Floats, n: int) -> Interval:
     """Return the mean of a statistic over seeds, with seeds and prompts as random effects.
 
-    The variance of the mean has two parts: that of the seeds, ``s^2 / S``, which includes the noise
-    that each seed has of its own on these prompts, and that of the prompts, which all seeds share.
-    The second is the bootstrap's variance of the mean over seeds less the noise of single seeds,
-    which the first part contains already. ``half_width`` adds both. If the seeds agree better than
-    their noise allows, the sum is too small: the interval is never narrower than that of the same
-    heads on other prompts.
+    The variance of the mean is that of the seeds, ``s^2 / S``, which has the noise of each, plus
+    that of the prompts: the bootstrap's variance of the mean less that noise. The interval is never
+    narrower than that of the same heads on other prompts.
 
     Args:
         values: [1 + RESAMPLES, S] the statistic of each seed; resamples are paired by prompt.

@@ -1,17 +1,11 @@
 """The lead of a method over a front, without the bias of choosing the front on the same prompts.
 
-The front's best mixture is the best of noisy points: on the prompts that choose it, its quality is
-too high, so a lead is too small, and "below the front" is shown too often (page *statistics*). The
-interval of a lead therefore has an end for each claim. "Above" must hold for the best mixture on
-all prompts, which is the strictest choice. "Below" must hold for a mixture that other prompts have
-chosen: the best one on one half of the prompts, measured on the other half, over many splits. Any
-mixture is at most as good as the front, so its advantage shows that of the front.
-
-A mixture that other prompts have chosen is worse than the front, so the lead over it is too large
-on average. The value of a lead is therefore that over mixtures chosen on nine tenths of the
-prompts, and never above the lead over the coin of ``sd`` and the draft, which is one mixture and
-chosen by nothing. In expectation the truth lies between ``least``, the lead over the best mixture
-of all prompts, and the value.
+The front is the best of noisy mixtures: on the prompts that choose it, its quality is too high, and
+a lead too small (page *statistics*). "Above" must therefore hold for the best mixture of all
+prompts (``least``), the strictest choice, and "below" for mixtures that one half of the prompts
+chose, measured on the other, over many splits. The value is the lead over mixtures chosen on nine
+tenths of the prompts, which is too large on average, and never above that over the coin of ``sd``
+and the draft, which nobody chose.
 """
 
 from __future__ import annotations

@@ -3,11 +3,9 @@
 A point is a setting of a method on one task. All its figures are computed from sums per prompt, so
 one bootstrap over the shared prompts gives all figures of all points, and comparisons are paired.
 
-The times of a run with ``--batch-size`` are measured in blocks. Texts that are decoded together
-share their time, so prompts are no independent measurements of it. Such a run decodes blocks of B
-prompts, all cells one block after another in random order. The times of the texts of a block add up
-to the time that the block took. A block counts for a cell if all of its B prompts were decoded
-together; a last block of fewer prompts does not.
+Texts that are decoded together share their time, so times are measured in blocks of B prompts,
+which all cells decode one after another in random order. A block counts for a cell if all of its B
+prompts were decoded together.
 """
 
 from __future__ import annotations

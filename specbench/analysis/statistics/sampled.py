@@ -1,11 +1,9 @@
 """Whether the texts of two arms follow one distribution, by exchanging their labels.
 
-Each prompt has k texts of each arm, all drawn independently. If both arms sample from one
-distribution, the labels of a prompt's texts may be exchanged, so a test by such permutations is
-exact whatever the model: of m permutations, the observed split is among the most extreme share a
-with a probability of at most a. The statistics compare texts within and between arms, for several
-kinds of likeness, and sums over an arm's texts. Each is standardised by its permutations, and the
-largest counts, so that there is one p value.
+If both arms sample from one distribution, the labels of a prompt's texts may be exchanged, so a
+permutation test is exact whatever the model. The statistics compare texts within and between arms,
+for several kinds of likeness, and sums over an arm's texts. Each is standardised by its
+permutations, and the largest counts, so that there is one p value.
 
 What the test would have seen follows from the baseline's texts alone (``power``): they are split in
 halves, and a fault is planted in one of them.

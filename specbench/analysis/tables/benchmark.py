@@ -14,7 +14,7 @@ from specbench.analysis.statistics.intervals import Interval, ratio_interval
 from specbench.analysis.tables.table import (
     Column,
     Table,
-    drop_empty,
+    condensed,
     number,
     percent,
     with_interval,
@@ -239,7 +239,7 @@ def _table(title: str, stub: int, cells: Iterable[Mapping[str, str]]) -> Table:
     rows = list(cells)
     columns = [Column(name) for name in rows[0]]
     texts = [list(row.values()) for row in rows]
-    return drop_empty(Table(title, columns, texts, [COUNTED], stub))
+    return condensed(Table(title, columns, texts, [COUNTED], stub))
 
 
 def _system_cells(row: Mapping[Any, Any]) -> dict[str, str]:

@@ -4,11 +4,9 @@
 Beside each method's own figures stand those of its verdict: quality and speed relative to ``sd``,
 and quality above mixtures of static weights.
 
-Values of the same section, task and metric are compared. The highest is marked as best, and so is
-every value that does not differ from it significantly. The test is the paired interval of the
-difference: the intervals of two methods may overlap although they differ significantly on the same
-prompts. Methods that emit the target's own distribution have one quality, that of all their texts:
-none of them is best, or worse than the best, by luck.
+The highest value of a section, task and metric is marked as best, and so is every value whose
+paired interval of the difference from it includes 0. Methods that emit the target's own
+distribution have one quality, that of all their texts.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ from specbench.analysis.statistics.summary import (
     baseline_of,
     without_shared_times,
 )
-from specbench.analysis.tables.published import REFERENCE, quality_heading, remarks
+from specbench.analysis.tables.published import REFERENCE, remarks
 from specbench.analysis.tables.shown import PHASES, ShownFigure, shown, span, temperature_text
 from specbench.analysis.tables.table import (
     Column,
@@ -48,7 +46,7 @@ from specbench.analysis.tables.table import (
     cell_at,
     number,
 )
-from specbench.analysis.verdicts.contrasts import FRONT, OWN, POOLED, SAME_DRAFTER, SD, TASK_RUN
+from specbench.analysis.verdicts.contrasts import FRONT, OWN, SAME_DRAFTER, SD, TASK_RUN
 from specbench.analysis.verdicts.words import (
     NOISE,
     UNSHOWN,
@@ -89,26 +87,20 @@ _ROUNDING = 1e-9  # tolerance between equal figures
 _TWO_DECIMALS = ("rouge", "bleu", SPEEDUP, TIMES, SPEED)  # others have one decimal
 _EXPLAINED = {
     ACCEPTANCE: "acc. / drafted: accepted over drafted tokens, in %.",
-    QUALITY: "Quality: times 100.",
-    PHASES[0]: "Inside: tokens of rounds that began between the marks of --inside.",
-    SPEEDUP: "tok/s / AR: tokens/s with prefill over those of autoregressive, paired by prompt.",
-    QUALITY_LESS: f"- sd: quality minus that of sd, in points, paired by prompt. {POOLED}",
-    TIMES: "samples/s / sd: seconds per sample of sd over those of the method.",
-    SPEED: "tok/s / sd: tokens/s over those of sd, of texts in batches.",
-    ABOVE: (
-        "- mix: quality minus that of the best mixture of static weights at the same acceptance; "
-        "empty where no measured weight accepts as much."
-    ),
+    SPEEDUP: "tok/s / AR: tokens/s over those of autoregressive.",
+    TIMES: "samples/s / sd: over those of sd.",
+    SPEED: "tok/s / sd: over those of sd, of texts in batches.",
+    QUALITY_LESS: "- sd: minus the quality of all texts of sd and autoregressive, in points.",
+    ABOVE: "- mix: minus that of the best mixture of static weights at the same acceptance.",
+    PHASES[0]: "inside: of rounds that began between the marks of --inside.",
 }
+_BEST = "* or bold: the best quality, and what does not differ from it"
 _HEADINGS = {
     **{QUALITY_LESS: "- sd", ABOVE: "- mix"},
     **{TIMES: "samples/s\n/ sd", SPEED: "tok/s\n/ sd"},
 }
 _OPEN = (UNSHOWN, NOISE)
-_OPEN_NOTE = (
-    "In parentheses: the 95 % interval includes no difference, or one within the noise of times. "
-    "In - mix also: the nearest static weight alone is as good."
-)
+_OPEN_NOTE = "In parentheses: no difference shown, or none beyond the noise of times."
 _SHOWN = ["label", "run_id", "task", "figure", "metric", *_SCALED, "least"]
 _SHOWN += ["best", "verdict", "published", "difference"]
 
@@ -299,22 +291,16 @@ def typeset(table: pd.DataFrame, intervals: bool = False) -> list[Table]:
 
 def _notes(table: pd.DataFrame, intervals: bool) -> list[str]:
     figures = set(table.loc[table["value"].notna(), "figure"])
-    notes = [text for figure, text in _EXPLAINED.items() if figure in figures]
-    if table["drafter"].nunique() > 1 and {TIMES, SPEED} & figures:
-        notes.append(SAME_DRAFTER)
+    legend = [text for figure, text in _EXPLAINED.items() if figure in figures]
     if table["best"].any():
         names = {ACCEPTANCE: "acceptance", SPEEDUP: "tokens/s"}
         further = " and ".join(name for figure, name in names.items() if figure in figures)
-        same = f"; likewise for {further}, among methods with the best quality" if further else ""
-        notes.append(
-            "Best (* or bold): the highest quality, and every value whose paired 95 % interval of "
-            f"the difference from it includes 0{same}. Methods that emit the target's distribution "
-            "are one in quality."
-        )
-    if table["verdict"].isin(_OPEN).any():
-        notes.append(_OPEN_NOTE)
-    if intervals and table["ci_low"].notna().any():
-        notes.append("Brackets: 95 % intervals over prompts.")
+        legend.append(f"{_BEST}; of {further}, among these." if further else f"{_BEST}.")
+    legend += [_OPEN_NOTE] if table["verdict"].isin(_OPEN).any() else []
+    legend += ["Brackets: 95 % intervals."] if intervals and table["ci_low"].notna().any() else []
+    notes = [" ".join(legend)] if legend else []
+    if table["drafter"].nunique() > 1 and {TIMES, SPEED} & figures:
+        notes.append(SAME_DRAFTER)
     blocks = table[table["figure"].eq(SPEEDUP) & table["batch_size"].gt(1)].dropna(subset="ci_low")
     notes += [
         f"In batches, tok/s / AR is paired by block: {number} blocks of {size} prompts."
@@ -356,7 +342,7 @@ def _fields(
     form = "z.2f" if metric.startswith(_TWO_DECIMALS) else "z.1f"
     name = _HEADINGS.get(figure) or shown(figure).abbreviation or shown(figure).narrow
     if figure == QUALITY:
-        name = quality_heading(metric) or QUALITY
+        name = shown_metric(metric)[0].replace(" of 32 words", "-32") or QUALITY
     form = f"+{form}" if figure in (QUALITY_LESS, ABOVE) else form
     key = task, figure, metric
 
@@ -385,12 +371,12 @@ def _title(rows: pd.DataFrame) -> str:
         f"N = {length}" if length else "nothing drafted",
         "" if engine == EAGER else f"engine {engine}",
         "" if batch == 1 else f"batches of {batch}",
-        f"{span(prompts)} prompt{'s' if prompts.max() > 1 else ''} per task",
-        f"quality of {scored} of them" if scored < prompts.min() else "",
     )
     scores = rows[rows["figure"] == QUALITY_LESS]
     speeds = rows[rows["figure"].isin([TIMES, SPEED])]
     least = resolution(scores["ci_high"] - scores["ci_low"], speeds["ci_high"] / speeds["ci_low"])
-    title = ", ".join(filter(None, parts))
+    title = f"{', '.join(filter(None, parts))}: {span(prompts)} "
+    title += f"prompt{'s' if prompts.max() > 1 else ''} per task"
+    title += f" (quality of {scored})" if scored < prompts.min() else ""
     worst = " at worst" if scores["task"].nunique() > 1 else ""
-    return f"{title}: they tell {least}{worst}" if least else title
+    return f"{title} tell {least}{worst}" if least else title

@@ -8,18 +8,13 @@ of heads on tasks that they were not trained for.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from specbench.analysis.statistics.estimates import QUALITY
 from specbench.analysis.statistics.summary import ACCEPTANCE
-from specbench.analysis.tables.shown import ShownFigure, shown
-from specbench.analysis.tables.table import Column, Field, Table, cell_at
 from specbench.methods.registry import AUTOREGRESSIVE
-from specbench.runs.frames import rows_of
 from specbench.runs.labels import UNTRAINED
-from specbench.tasks.metrics import shown_metric
 
 REFERENCE = "arXiv 2604.07622"
 
@@ -71,38 +66,6 @@ def beside_published(table: pd.DataFrame) -> pd.DataFrame:
         source=compared["source"],
         published_metric=compared["metric"],
     )
-
-
-def quality_heading(metric: str) -> str:
-    """Return the heading of a column of quality."""
-    return shown_metric(metric)[0].replace(" of 32 words", "-32")
-
-
-def published_table() -> Table:
-    """Return the paper's main table: a row per pair and method, columns for each task."""
-    rows = published().query("source == 'table1'")
-    fields: list[Field[tuple[Any, Any]]] = [
-        ("pair", lambda record: record[0][0]),
-        ("method", lambda record: record[0][1]),
-    ]
-    for task, metric in rows[["task", "metric"]].drop_duplicates().itertuples(index=False):
-        form = ".2f" if metric.startswith("rouge") else ".1f"
-        rate = ShownFigure("acceptance_rate_pct", "", form=".2f")
-        quality = ShownFigure("quality", quality_heading(metric), form=form)
-        fields += [
-            (Column(shown(ACCEPTANCE).narrow, task), cell_at(task, rate.number)),
-            (Column(quality.heading, task), cell_at(task, quality.number)),
-        ]
-    records = {
-        key: {row["task"]: row for row in rows_of(cells)}
-        for key, cells in rows.groupby(["pair", "method"], sort=False)
-    }
-    (temperature,), (length,) = rows["temperature"].unique(), rows["draft_length"].unique()
-    title = (
-        f"Published in {REFERENCE}: other pairs and tasks than those of this run, "
-        f"T = {temperature:g}, N = {length}, 100 prompts per task"
-    )
-    return Table.of(records.items(), fields, title, stub=2)
 
 
 def remarks(section: pd.DataFrame) -> list[str]:

@@ -18,7 +18,7 @@ from specbench.analysis.statistics.summary import (
     prompt_counts,
 )
 from specbench.analysis.tables.shown import Row, ShownFigure, setting_text, shown, shown_score, span
-from specbench.analysis.tables.table import Field, Table, drop_empty
+from specbench.analysis.tables.table import Field, Table, condensed
 from specbench.analysis.verdicts.contrasts import POOLED
 from specbench.errors import UsageError
 from specbench.methods.registry import AUTOREGRESSIVE
@@ -113,7 +113,7 @@ def _table(
         ]
         compared |= less.name in cells and bool(cells[less.name].notna().any())
     paired = [LESS, POOLED] if compared else []
-    return drop_empty(Table.of(rows_of(cells), fields, title, [*notes, *paired], stub))
+    return condensed(Table.of(rows_of(cells), fields, title, [*notes, *paired], stub))
 
 
 def transfer_data(summary: pd.DataFrame) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""Tables for reading, rendered as text, Markdown or LaTeX.
+"""Tables for reading, rendered as text or Markdown; ``latex`` and ``html`` render them, too.
 
 The first columns of a table, its stub, name the rows. A group heading can span several columns.
 Cells are strings, formatted by ``number`` and ``with_interval``.
@@ -9,12 +9,10 @@ from __future__ import annotations
 import math
 import re
 import textwrap
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby, zip_longest
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
-from unicodedata import lookup
 
 from rich.cells import cell_len
 
@@ -25,25 +23,10 @@ Record = TypeVar("Record")
 
 GAP = "  "  # between columns
 MARKDOWN_WIDTH = 160  # wider tables need horizontal scrolling
-LATEX_WIDTH = 110  # characters in footnote size across a two-column page
+_NAMED = 12  # characters that a name may be longer than a text beside it
+WIDE = 120  # characters of a terminal from which all columns are shown
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a spreadsheet's formula begins
-
-_LATEX = {
-    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
-    **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
-    **{"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': "''"},
-    **{"[": "{[}", "*": "{*}"},  # the preceding line break would parse them as its arguments
-    **{"─": "--", "—": "---", "–": "--", "…": r"\ldots{}", "\n": " ", "\N{NO-BREAK SPACE}": "~"},
-}
-_GREEK = ("alpha", "beta", "gamma", "delta", "epsilon", "theta", "lamda", "mu", "sigma", "tau")
-_LATEX |= {lookup(f"GREEK SMALL LETTER {name}"): rf"$\{name}$" for name in _GREEK}
-_LATEX["λ"] = r"$\lambda$"  # which Unicode spells otherwise
-_MATH = {"±": "pm", "×": "times", "·": "cdot", "≥": "geq", "≤": "leq", "≠": "neq", "≈": "approx"}
-_MATH |= {"→": "to", "∞": "infty", "−": "-", "√": "surd", "Σ": "Sigma", "Δ": "Delta", "†": "dagger"}
-_LATEX |= {sign: "$-$" if name == "-" else f"$\\{name}$" for sign, name in _MATH.items()}
-#: What a title says of the numbers of a run, which a label must not have.
-_MEASURED = re.compile(r"(, n = [\d to,]+|: \d[\d,]* prompts?\b.*)$", re.DOTALL)
 
 
 class TableCell(NamedTuple):
@@ -60,6 +43,8 @@ class Column(NamedTuple):
     heading: str  # may have several lines
     group: str = ""  # heading shared by adjacent columns, which are never separated
     align: Literal["left", "right"] = "right"
+    further: bool = False  # not shown on a terminal of fewer characters than ``WIDE``
+    legend: str = ""  # a note that explains the column, wherever it is shown
 
     @property
     def whole_heading(self) -> str:
@@ -75,7 +60,7 @@ Field = tuple[str | Column, Callable[[Record], str | TableCell]]
 class Table:
     """A table with a string or ``TableCell`` for every row and column."""
 
-    title: str
+    title: str  # its second line, if any, has what all rows share
     columns: Sequence[Column]
     rows: Sequence[Sequence[str | TableCell]]
     notes: Sequence[str] = ()  # explanations of the numbers, one sentence each
@@ -95,6 +80,21 @@ class Table:
         columns = [Column(name) if isinstance(name, str) else name for name in headings]
         rows = [[cell(record) for cell in cells] for record in records]
         return cls(title, columns, rows, notes, stub)
+
+    @property
+    def explanations(self) -> list[str]:
+        """The legends of the columns, and the notes."""
+        return [*(column.legend for column in self.columns if column.legend), *self.notes]
+
+    @property
+    def groups(self) -> list[list[int]]:
+        """The indices of the columns after the stub, by group."""
+        indices = range(self.stub, len(self.columns))
+        return [[*group] for _, group in groupby(indices, lambda i: self.columns[i].group or i)]
+
+    def wraps(self, index: int) -> bool:
+        """Return whether the text of a column wraps."""
+        return index < self.stub or self.columns[index].align == "left"
 
 
 def number(value: float | None, form: str) -> str:
@@ -139,13 +139,32 @@ def cell_at(
     key: object, show: Callable[[Any], str | TableCell]
 ) -> Callable[[tuple[Any, Mapping[Any, Any]]], TableCell]:
     """Return a function that shows the value at a key of a record ``(name, values by key)``."""
-    return lambda record: _cell(show(record[1][key])) if key in record[1] else TableCell()
+    return lambda record: cell_of(show(record[1][key])) if key in record[1] else TableCell()
 
 
-def drop_empty(table: Table) -> Table:
-    """Return a table without empty columns; the stub stays."""
-    filled = {i for row in table.rows for i, cell in enumerate(row) if _cell(cell).text}
-    return _part(table, [i for i in range(len(table.columns)) if i < table.stub or i in filled])
+def also(field: Field[Record], legend: str = "") -> Field[Record]:
+    """Return a field whose column wide terminals and files show, with its legend."""
+    column, show = field
+    column = Column(column) if isinstance(column, str) else column
+    return column._replace(further=True, legend=legend), show
+
+
+def condensed(table: Table) -> Table:
+    """Return a table without empty columns, except the stub's, and without those of one value.
+
+    The title's second line has the count or the part of a name that a column has in all rows.
+    """
+    shared, shown = [], [0]
+    for at, column in list(enumerate(table.columns))[1:]:
+        first, *others = {cell_of(row[at]) for row in table.rows} or {TableCell()}
+        names = at < table.stub or (first.text.isdigit() and not column.group)
+        if first.text and not others and len(table.rows) > 1 and names:
+            shared.append(" ".join([*column.whole_heading.split(), first.text]))
+        elif others or first.text or at < table.stub:
+            shown.append(at)
+    title = f"{table.title}\nin all rows: {', '.join(shared)}" if shared else table.title
+    part = _part(table, shown)
+    return replace(part, title=title, stub=sum(at < table.stub for at in shown))
 
 
 def with_notes(tables: Iterable[Table], notes: Sequence[str]) -> list[Table]:
@@ -155,9 +174,9 @@ def with_notes(tables: Iterable[Table], notes: Sequence[str]) -> list[Table]:
 
 def notes_once(tables: Sequence[Table]) -> list[tuple[Table, list[str]]]:
     """Return each table with the notes below it: one that several share, below the last of them."""
-    last = {text: i for i, table in enumerate(tables) for text in table.notes}
+    last = {text: i for i, table in enumerate(tables) for text in table.explanations}
     return [
-        (table, [text for text in dict.fromkeys(table.notes) if last[text] == i])
+        (table, [text for text in dict.fromkeys(table.explanations) if last[text] == i])
         for i, table in enumerate(tables)
     ]
 
@@ -165,13 +184,19 @@ def notes_once(tables: Sequence[Table]) -> list[tuple[Table, list[str]]]:
 def to_text(*tables: Table, width: int) -> str:
     """Render tables as plain text; the best numbers have a star.
 
-    Columns that do not fit the width continue further down, with the stub repeated. A note shared
-    by several tables appears once, below the last of them.
+    Columns that do not fit the width continue further down, with the stub repeated; those that are
+    ``further`` need a wide terminal. A note shared by several tables appears once, below the last.
     """
+    names = dict.fromkeys(c.group or c.heading for t in tables for c in t.columns if c.further)
+    if names and width < WIDE:
+        hint = f"From {WIDE} columns on also: {', '.join(names).rstrip('?')}."
+        of = [[i for i, c in enumerate(table.columns) if not c.further] for table in tables]
+        tables = (*with_notes(map(_part, tables, of), [hint]),)
 
     def body(table: Table) -> str:
-        parts = ("\n".join(_text_lines(part, width)) for part in _parts(table, width))
-        return f"{textwrap.fill(table.title, width)}\n".lstrip() + "\n\n".join(parts)
+        parts = ("\n".join(_text_lines(part, width)) for part in split(table, width))
+        title = (textwrap.fill(line, width) for line in table.title.split("\n"))
+        return "\n".join([*title, ""]).lstrip() + "\n\n".join(parts)
 
     return _joined(tables, body, lambda note: textwrap.fill(note, width), "\n")
 
@@ -180,14 +205,14 @@ def to_markdown(*tables: Table) -> str:
     """Render tables as Markdown; the best numbers are bold. Notes are as in ``to_text``."""
 
     def body(table: Table) -> str:
-        title = [f"{markdown_line(table.title)}."] if table.title else []
-        return "\n\n".join([*title, *map(part_lines, _parts(table, MARKDOWN_WIDTH))])
+        title = [f"{markdown_line('; '.join(table.title.splitlines()))}."] if table.title else []
+        return "\n\n".join([*title, *map(part_lines, split(table, MARKDOWN_WIDTH))])
 
     def part_lines(part: Table) -> str:
-        rule = ("---" if _wraps(part, i) else "--:" for i in range(len(part.columns)))
+        rule = ("---" if part.wraps(i) else "--:" for i in range(len(part.columns)))
         groups = (", ".join(filter(None, [c.group, c.heading])) for c in part.columns)
         headings = (_plain(" ".join(name.split())) for name in groups)
-        rows = (map(cell_text, map(_cell, row)) for row in part.rows)
+        rows = ([cell_text(cell_of(cell)) for cell in row] for row in part.rows)
         lines = [f"| {' | '.join(row)} |" for row in (headings, *rows)]
         return "\n".join([lines[0], f"|{'|'.join(rule)}|", *lines[1:]])
 
@@ -196,22 +221,6 @@ def to_markdown(*tables: Table) -> str:
         return "<br>".join(filter(None, [f"**{text}**" if cell.best else text, cell.interval]))
 
     return _joined(tables, body, markdown_line, "\n\n")
-
-
-def to_latex(*tables: Table) -> str:
-    """Render tables as LaTeX with booktabs; titles become captions, and notes comments."""
-    floats = [r"% needs \usepackage{booktabs}"]
-    for table in tables:
-        parts = "\n\\par\\medskip\n".join(map(_tabular, _parts(table, LATEX_WIDTH)))
-        notes = "".join(f"% {' '.join(note.split())}\n" for note in table.notes)
-        label = re.sub("[^A-Za-z0-9.]+", "-", _MEASURED.sub("", table.title)).strip("-")
-        floats.append(rf"""{notes}\begin{{table*}}[t]
-\centering\footnotesize\setlength{{\tabcolsep}}{{3pt}}
-{parts}
-\caption{{{_escaped(f"{table.title}.")}}}
-\label{{tab:{label}}}
-\end{{table*}}""")
-    return "\n\n".join(floats) + "\n"
 
 
 def to_csv(rows: pd.DataFrame, form: str | Callable[[float], str] | None = None) -> str:
@@ -228,18 +237,9 @@ def _inert(value: object) -> object:
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
-def _cell(cell: str | TableCell) -> TableCell:
+def cell_of(cell: str | TableCell) -> TableCell:
+    """Return a cell of a table, which may be a text alone."""
     return TableCell(cell) if isinstance(cell, str) else cell
-
-
-def _has_groups(table: Table) -> bool:
-    return any(column.group for column in table.columns)
-
-
-def _groups(table: Table) -> list[list[int]]:
-    """Return the indices of the columns after the stub, by group."""
-    indices = range(table.stub, len(table.columns))
-    return [[*group] for _, group in groupby(indices, lambda i: table.columns[i].group or i)]
 
 
 def _joined(
@@ -255,7 +255,7 @@ def _part(table: Table, indices: Sequence[int]) -> Table:
     """Return some columns of a table, without rows whose values are all in other columns."""
 
     def holds(row: Sequence[str | TableCell], indices: Sequence[int]) -> bool:
-        return any(_cell(row[i]).text for i in indices)
+        return any(cell_of(row[i]).text for i in indices)
 
     values = range(table.stub, len(table.columns))
     rows = [r for r in table.rows if holds(r, indices[table.stub :]) or not holds(r, values)]
@@ -263,13 +263,16 @@ def _part(table: Table, indices: Sequence[int]) -> Table:
     return replace(table, columns=[table.columns[i] for i in indices], rows=cells)
 
 
-def _parts(table: Table, width: int) -> Iterator[Table]:
-    """Split a table into parts that fit a width, each with the stub and at least one group."""
+def split(table: Table, width: int, wrapped: bool = True) -> Iterator[Table]:
+    """Split a table into parts that fit a width, each with the stub and at least one group.
+
+    Texts may be ``wrapped``.
+    """
     least, natural = _widths(table, [_lines(table, i) for i in range(len(table.columns))])
-    needed = natural[: table.stub] + least[table.stub :]
+    needed = natural[: table.stub] + (least if wrapped else natural)[table.stub :]
     stub = list(range(table.stub))
     part = stub
-    for group in _groups(table):
+    for group in table.groups:
         if part != stub and _span(needed[i] for i in part + group) > width:
             yield _part(table, part)
             part = stub
@@ -283,9 +286,9 @@ def _widths(table: Table, cells: Sequence[list[list[str]]]) -> tuple[list[int], 
     for i, column in enumerate(table.columns):
         lines = {*column.heading.split("\n"), *chain.from_iterable(cells[i])}
         natural.append(max(map(cell_len, lines)))
-        words = {word for line in lines for word in line.split()} if _wraps(table, i) else lines
+        words = {word for line in lines for word in line.split()} if table.wraps(i) else lines
         least.append(max(map(cell_len, words), default=0))
-    for group in _groups(table):
+    for group in table.groups:
         missing = cell_len(table.columns[group[0]].group) - _span(natural[i] for i in group)
         if missing > 0:
             natural[group[0]] += missing
@@ -299,13 +302,9 @@ def _span(widths: Iterator[int] | Sequence[int]) -> int:
     return sum(every) + len(GAP) * (len(every) - 1)
 
 
-def _wraps(table: Table, index: int) -> bool:
-    return index < table.stub or table.columns[index].align == "left"
-
-
 def _lines(table: Table, index: int) -> list[list[str]]:
     """Return the lines of each cell of a column; if any cell is the best, add a star column."""
-    cells = [_cell(row[index]) for row in table.rows]
+    cells = [cell_of(row[index]) for row in table.rows]
     starred = any(cell.best for cell in cells)
     lines_of_cells = []
     for text, interval, best in cells:
@@ -321,25 +320,31 @@ def _text_lines(part: Table, width: int) -> Iterator[str]:
     cells = [_lines(part, i) for i in columns]
     least, widths = _widths(part, cells)
     while _span(widths) > width and widths != least:
-        widths[max(columns, key=lambda i: (widths[i] > least[i], widths[i]))] -= 1
+        widths[
+            max(columns, key=lambda i: (widths[i] > least[i], widths[i] - _NAMED * (i < part.stub)))
+        ] -= 1
 
     def wrapped(lines: list[str], index: int) -> list[str]:
-        if not _wraps(part, index) or max(map(len, lines)) <= widths[index]:
+        if not part.wraps(index) or max(map(len, lines)) <= widths[index]:
             return lines
-        return [piece for line in lines for piece in textwrap.wrap(line, widths[index]) or [""]]
+        return [
+            piece
+            for line in lines
+            for piece in textwrap.wrap(line, widths[index], break_on_hyphens=False) or [""]
+        ]
 
     def padded(text: str, index: int) -> str:
         # Some characters are two columns wide.
         length = len(text) if text.isascii() else cell_len(text)
         blank = " " * (widths[index] - length)
-        return text + blank if _wraps(part, index) else blank + text
+        return text + blank if part.wraps(index) else blank + text
 
     def shown(row: Sequence[list[str]]) -> Iterator[str]:
         for texts in zip_longest(*map(wrapped, row, columns), fillvalue=""):
             yield GAP.join(map(padded, texts, columns)).rstrip()
 
-    groups = [(part.columns[g[0]].group, _span(widths[i] for i in g)) for g in _groups(part)]
-    if _has_groups(part):
+    groups = [(part.columns[g[0]].group, _span(widths[i] for i in g)) for g in part.groups]
+    if any(name for name, _ in groups):
         names = [" " * width for width in widths[: part.stub]]
         yield GAP.join([*names, *(name.center(span) for name, span in groups)]).rstrip()
         yield GAP.join([*names, *(" ─"[bool(name)] * span for name, span in groups)]).rstrip()
@@ -359,41 +364,3 @@ def markdown_line(words: str) -> str:
 def _plain(words: str) -> str:
     """Escape text for Markdown."""
     return re.sub(r"([\\`*_|<]|(?<=\])[(:])", r"\\\1", words)
-
-
-def _tabular(part: Table) -> str:
-    align = "".join("l" if _wraps(part, i) else "r" for i in range(len(part.columns)))
-    lines = [rf"\begin{{tabular}}{{@{{}}{align}@{{}}}}", r"\toprule"]
-    if _has_groups(part):
-        spans = [(_escaped(part.columns[mine[0]].group), mine) for mine in _groups(part)]
-        names = [rf"\multicolumn{{{len(mine)}}}{{c}}{{{name}}}" for name, mine in spans]
-        rules = [rf"\cmidrule(lr){{{m[0] + 1}-{m[-1] + 1}}}" for name, m in spans if name]
-        lines += [_latex_row([*[""] * part.stub, *names]), " ".join(rules)]
-    lines += [_latex_row([_escaped(column.heading) for column in part.columns]), r"\midrule"]
-    for row in part.rows:
-        cells = list(map(_cell, row))
-        names = [_escaped(cell.text) for cell in cells[: part.stub]]
-        for cell in cells[part.stub :]:
-            text = re.sub(r"-(?=\d)", "$-$", _escaped(cell.text))
-            names.append(rf"\textbf{{{text}}}" if cell.best else text)
-        lines.append(_latex_row(names))
-        if any(cell.interval for cell in cells):
-            small = (rf"{{\scriptsize {c.interval}}}" if c.interval else "" for c in cells)
-            lines.append(_latex_row(list(small)))
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
-
-
-def _latex_row(cells: Sequence[str]) -> str:
-    return " & ".join(cells) + r" \\"
-
-
-def _escaped(words: str) -> str:
-    """Escape text for any LaTeX engine; uncommon characters become their code points."""
-
-    def is_common(sign: str) -> bool:  # printable ASCII, or an accented Latin letter
-        accented = sign < "\u0100" and unicodedata.decomposition(sign)[:2] == "00"
-        return sign.isprintable() if sign.isascii() else accented
-
-    return "".join(
-        _LATEX.get(sign) or (sign if is_common(sign) else f"U+{ord(sign):04X}") for sign in words
-    )

@@ -26,7 +26,7 @@ from specbench.analysis.statistics.estimates import (
 from specbench.analysis.statistics.intervals import FEWEST
 from specbench.analysis.statistics.points import TARGET
 from specbench.analysis.tables.shown import PHASES, setting_text, shown, span, temperature_text
-from specbench.analysis.tables.table import Column, Field, Table, drop_empty, number, percent
+from specbench.analysis.tables.table import Column, Field, Table, also, condensed, number, percent
 from specbench.analysis.verdicts.arm_remarks import ends_normally
 from specbench.analysis.verdicts.compare import EQUAL
 from specbench.analysis.verdicts.contrasts import (
@@ -45,11 +45,11 @@ from specbench.analysis.verdicts.margin import QUANTILES, TASK
 from specbench.analysis.verdicts.words import (
     CONCURRENCY,
     HIGHER,
-    LEGEND,
     LOWER,
     UNSHOWN,
     front_ends_before,
     front_outcome,
+    legend,
     noise_range,
     resolution,
     speed_of,
@@ -58,61 +58,55 @@ from specbench.analysis.verdicts.words import (
 from specbench.runs.columns import CALLS, NOTHING, THOUGHTS
 from specbench.runs.frames import rows_of
 
-CHOSEN = (
-    "chosen: N is chosen on one half of the prompts and measured on the other, and vice versa; "
-    "the N chosen on all prompts is in brackets."
-)
+CHOSEN = "chosen: the fastest N, chosen on one half of the prompts and measured on the other."
 BY_N = (
     "by N alone: share of the method's time saving over sd at the same N that sd also reaches at "
     "its best N."
 )
 LESS = "Differences from sd are paired by prompt, at the same N."
 FRONT_NOTE = (
-    "static front (randomised): the best mixture of static weights, one drawn at random for each "
-    "prompt, chosen by other prompts than those it is measured on. Its interval excludes 0 from "
-    "above only if the best mixture on all prompts does. measured: the front at the nearest static "
-    "point of lower acceptance or longer time, on all prompts; such a distance is a lower bound."
+    "randomised: the best mixture of static weights, of which each prompt draws one; the mixture "
+    "is chosen on other prompts. measured: the nearest static weight that was run, of lower "
+    "acceptance or longer time; the distance from it is a lower bound."
 )
 CONTROL_NOTE = "sharpened front: also includes `sharpened` and `cooled`, controls for sharpening."
 AT_ACCEPTANCE = (
-    "static weights: their best mixture at the method's acceptance, chosen by other prompts than "
-    "those it is measured on (the randomised static front). coarse: above that, but not above the "
-    "nearest weight alone. open: no measured weight accepts as much; the draft alone (w = 0) does."
+    "mixtures of static weights: the best one that accepts as much as the method, chosen on other "
+    "prompts."
 )
+_PLACES = {
+    "coarse": "coarse: above the mixture, but not above the nearest weight that was run.",
+    "open": "open: no weight that was run accepts as much; the draft alone (w = 0) does.",
+}
 SPEEDS = (
-    "tokens/s: method / what it is against; s/sample: the reverse; both include prefill, and above "
-    "1 is faster. They differ where texts have other lengths (tokens, ratio)."
+    "Ratios of speed include prefill; above 1, the method is faster. Tokens/s and s/sample differ "
+    "where texts have other lengths."
 )
 BIASED = (
-    "The front's time at equal quality is that of the best of noisy mixtures, so the ratio is too "
-    "low: above 1 it shows a faster method, below 1 it shows nothing."
+    "The best of several noisy mixtures looks faster than it is. So a ratio above 1 shows a faster "
+    "method, and a ratio below 1 shows nothing."
 )
 EQUAL_NOTE = "equal samples: share with the same tokens, rounds, accepted drafts and quality."
-TIMES_NOTE = (
-    "s/sample: above 1, B is faster; the interval covers the prompts, not what changed on the "
-    "machine between the runs."
-)
+TIMES_NOTE = "s/sample: above 1, B is faster; the interval covers no change of the machine."
 NONE = "/ none: the same ratio to no speculation."
 _SPEEDS = {TIMES: "samples/s", SPEED: "tokens/s"}
-CONTENT_HEADINGS = {THOUGHTS: "thoughts\nonly", CALLS: "calls\nonly", NOTHING: "empty"}
+#: Of answers, beside their number.
+COUNTED = {
+    **{"missing": "missing", THOUGHTS: "thoughts\nonly", CALLS: "calls\nonly", NOTHING: "empty"},
+    "retries": "retries",
+}
 DIFFER = "differ: prompts with another score."
 ALONE_NOTE = (
-    "Differences are from this method's texts alone; without --against they are from those of sd "
-    "and autoregressive together, which emit the same distribution, so the intervals differ."
+    "Differences are from this method's texts alone; without --against, they are from those of sd "
+    "and autoregressive together."
 )
 LATENCIES = "p50, p99: over all answers; p99 of fewer than 100 is nearly their maximum."
-NOT_BETWEEN = (
-    "between tokens: empty where answers are one token or one chunk, or where tokens are not known "
-    "or not comparable."
-)
+NOT_BETWEEN = "between tokens: empty where answers are one chunk, or tokens are not comparable."
 UNTIMED = (
     f"speed: empty, since texts in blocks are timed by block, and there are fewer than {FEWEST} "
     "whole ones: raise -n, or lower --batch-size."
 )
-SEVERAL = (
-    "The 95 % intervals are not corrected for several methods: of 20 equal ones, about one is "
-    "called different by chance."
-)
+SEVERAL = "Of 20 equal methods, about one is called different by chance."
 #: One setting of a method: the columns its rows share and, for each metric, ``<metric>``,
 #: ``<metric>_low``, ``<metric>_high`` and ``<metric>_reference``.
 _Row = dict[str, Any]
@@ -137,13 +131,16 @@ def comparison_tables(rows: pd.DataFrame, kinds: Collection[str] = (OWN, *ATS)) 
 def verdict_tables(rows: pd.DataFrame) -> Iterator[Table]:
     """Yield a table per task of each run: what is shown of every method, and how precisely."""
     several = [name for name in ("run_id", "engine", "batch_size") if rows[name].nunique() > 1]
+    tasks: list[tuple[pd.DataFrame, pd.DataFrame, list[_Row]]] = []
     for _, group in rows.groupby(_KEYS, sort=False, dropna=False):
         listed = group[group["at"].isin([OWN, "acceptance"]) & (group["points"] == 1)]
         beside_sd = (listed["against"] == SD) & (listed["method"] != "sd")
-        beside_front = listed["against"] == FRONT
-        placed = estimates.pivot(listed[beside_sd | beside_front])
-        if not (settings := [row for row in placed if row["against"] == SD]):
-            continue
+        placed = estimates.pivot(listed[beside_sd | (listed["against"] == FRONT)])
+        if settings := [row for row in placed if row["against"] == SD]:
+            tasks.append((group, listed, settings))
+    words, places = ({show(row) for *_, of in tasks for row in of} for show in (word, _placed))
+    met = [text for key, text in _PLACES.items() if any(key in place for place in places)]
+    for group, listed, settings in tasks:
         first = settings[0]
         quality, speed = shown(QUALITY_LESS, first["quality_metric"]), speed_of(first)
         beside_none = estimates.pivot(listed[listed["against"] == ALONE])
@@ -154,13 +151,13 @@ def verdict_tables(rows: pd.DataFrame) -> Iterator[Table]:
         names = _NAMES if len({row["draft_length"] for row in settings}) > 1 else _NAMES[:1]
         fields: _Fields = [
             *names,
-            ("verdict", word),
+            (Column("verdict", align="left", legend=legend(words)), word),
             (f"{shown('quality', first['quality_metric']).heading}\n- sd [95 %]", quality.interval),
             (f"{_SPEEDS[speed]}\n/ sd [95 %]", shown(speed).interval),
-            ("/ none", lambda row: row["beside_none"]),
-            shown("acceptance").column,
-            *_PHASES,
-            ("above mixtures of\nstatic weights?", _placed),
+            also(("/ none", lambda row: row["beside_none"]), NONE),
+            also(shown("acceptance").column),
+            *map(also, _PHASES),
+            also(("above mixtures of\nstatic weights?", _placed), " ".join([AT_ACCEPTANCE, *met])),
         ]
         title = f"{setting_text(first, several)}: {_headline(settings)}"
         notes = [_of_sd(group, settings), POOLED]
@@ -168,9 +165,7 @@ def verdict_tables(rows: pd.DataFrame) -> Iterator[Table]:
             notes.append(SAME_DRAFTER)
         if noise := noise_range(first["noise"]):
             notes.append(f"Noise of times: ratios of {noise} may be noise.")
-        notes += [NONE] if alone else []
-        notes += [LEGEND, AT_ACCEPTANCE] if beside_front.any() else [LEGEND]
-        yield drop_empty(Table.of(settings, fields, title, notes, stub=len(names)))
+        yield condensed(Table.of(settings, fields, title, notes, stub=len(names)))
 
 
 def _headline(settings: Sequence[_Row]) -> str:
@@ -237,15 +232,15 @@ def _beside_sd(group: pd.DataFrame, where: str) -> Table:
     fields: _Fields = [
         *_NAMES,
         ("against", against),
-        shown(QUALITY, metric).column,
+        also(shown(QUALITY, metric).column),
         shown(QUALITY_LESS, metric).column_with_interval,
-        shown("acceptance").column,
-        shown(ACCEPTANCE_LESS).column_with_interval,
-        *_PHASES,
-        shown(SPEED).column_with_interval,
+        also(shown("acceptance").column),
+        also(shown(ACCEPTANCE_LESS).column_with_interval),
+        *map(also, _PHASES),
+        also(shown(SPEED).column_with_interval),
         (times.column_with_interval[0], lambda row: times.interval(row) or share.with_unit(row)),
-        _NOISE,
-        *(shown(name, metric).column_with_interval for name in texts),
+        also(_NOISE),
+        *(also(shown(name, metric).column_with_interval) for name in texts),
     ]
     # The gain from choosing N alone has its own row, without the repeated columns.
     alone = group["metric"] == SHARE
@@ -255,7 +250,7 @@ def _beside_sd(group: pd.DataFrame, where: str) -> Table:
     notes += [BY_N] if alone.any() else []
     beside = " and no speculation" if ALONE in set(group["against"]) else ""
     title = f"Against sd{beside}, each at its own quality: {where}"
-    return drop_empty(
+    return condensed(
         Table.of(estimates.pivot(group, "against", "alone"), fields, title, notes, stub=3)
     )
 
@@ -274,17 +269,17 @@ def _above_front(group: pd.DataFrame, where: str) -> Table:
     fields: _Fields = [
         *_NAMES,
         ("front", lambda row: row["against"].partition(" ")[0]),
-        shown("acceptance" if kind == "acceptance" else "seconds").column,
-        quality.column,
+        also(shown("acceptance" if kind == "acceptance" else "seconds").column),
+        also(quality.column),
     ]
     for name, distance in (("randomised", ABOVE), ("measured", ABOVE_MEASURED)):
         front = quality._replace(name=f"{distance}_reference", heading=f"front, {name}")
-        fields += [front.column, shown(distance, metric).column_with_interval]
+        fields += [also(front.column), shown(distance, metric).column_with_interval]
     texts = {FRONT: FRONT_NOTE, CONTROL: CONTROL_NOTE}
     notes = [text for front, text in texts.items() if front in set(group["against"])]
     title = f"At equal {kind}: {where}"
-    fields.append(("between", between))
-    return Table.of(estimates.pivot(group, "against"), fields, title, notes, 3)
+    fields.append(also(("between", between)))
+    return condensed(Table.of(estimates.pivot(group, "against"), fields, title, notes, 3))
 
 
 def _at_equal_quality(group: pd.DataFrame, where: str) -> Table:
@@ -300,7 +295,7 @@ def _at_equal_quality(group: pd.DataFrame, where: str) -> Table:
     ]
     notes = [FRONT_NOTE, *([CHOSEN] if (group["points"] > 1).any() else []), BIASED]
     title = f"At equal quality: {where}"
-    return drop_empty(Table.of(estimates.pivot(group), fields, title, notes, stub=2))
+    return condensed(Table.of(estimates.pivot(group), fields, title, notes, stub=2))
 
 
 def _length(row: _Row) -> str:
@@ -337,7 +332,7 @@ def between_tables(rows: pd.DataFrame) -> Iterator[Table]:
         title = f"Two runs, paired by sample: {task}, {temperature_text(temperature)}"
         notes = [EQUAL_NOTE, TIMES_NOTE] if TIMES in set(group["metric"]) else [EQUAL_NOTE]
         title += f", n = {span(group['n'])}"
-        yield drop_empty(Table.of(estimates.pivot(group), fields, title, notes, stub=2))
+        yield condensed(Table.of(estimates.pivot(group), fields, title, notes, stub=2))
 
 
 def facts_table(differences: Iterable[Sequence[Any]], first: str, second: str) -> Table:
@@ -346,49 +341,54 @@ def facts_table(differences: Iterable[Sequence[Any]], first: str, second: str) -
         [name, *(value if isinstance(value, str) else json.dumps(value) for value in values)]
         for name, *values in differences
     ]
-    headings = ("what differs", f"A: {first}", f"B: {second}")
-    return Table("", [Column(heading, align="left") for heading in headings], rows)
+    headings = ("setting", f"A: {first}", f"B: {second}")
+    title = f"What differs between {first} and {second}"
+    return Table(title, [Column(heading, align="left") for heading in headings], rows)
 
 
 def margin_tables(rows: pd.DataFrame) -> Iterator[Table]:
     """Yield a table per run, task and temperature of rows from ``margin_rows``."""
     several = rows["run_id"].nunique() > 1
+    verdicts = [text for text in rows["verdict"] if isinstance(text, str)]
     for (run, task, temperature), group in rows.groupby(TASK, sort=False, dropna=False):
         baseline, margin = group[["against", "margin"]].dropna().iloc[0]
         metric = group["quality_metric"].iloc[0]
         fields: list[Field[_Row]] = [
             ("method", lambda row: row["label"]),
-            ("verdict", lambda row: row["verdict"] if isinstance(row["verdict"], str) else ""),
+            (
+                Column("verdict", align="left", legend=legend(verdicts)),
+                lambda row: row["verdict"] if isinstance(row["verdict"], str) else "",
+            ),
             _field("at once", CONCURRENCY),
-            _field("n", "n"),
-            shown("quality", metric).column,
+            also(_field("n", "n")),
+            also(shown("quality", metric).column),
             (f"minus\n{baseline}'s\n[95 %]", shown(QUALITY_LESS, metric).interval),
-            ("differ", lambda row: percent(row["differ"], ".1f")),
+            also(("differ", lambda row: percent(row["differ"], ".1f")), DIFFER),
             ("speed,\nratio\n[95 %]", lambda row: shown(speed_of(row)).interval(row)),
-            ("tokens,\nratio\n[95 %]", shown(LENGTH).interval),
+            also(("tokens,\nratio\n[95 %]", shown(LENGTH).interval)),
             *(
-                _field(Column(name, group=f"{heading}, ms"), f"{figure}_{name}", 1000, "3s")
+                also(
+                    _field(Column(name, f"{heading}, ms"), f"{figure}_{name}", 1000, "3s"),
+                    LATENCIES,
+                )
                 for figure, heading in (("first", "first token"), ("inter", "between tokens"))
                 for name in QUANTILES
             ),
-            *(_field(name, name) for name in ("answers", "missing")),
-            *(_field(heading, name) for name, heading in CONTENT_HEADINGS.items()),
-            _field("retries", "retries"),
-            ("refused", lambda row: percent(row["refused"], ".1f")),
+            also(_field("answers", "answers")),
+            *(_field(heading, name) for name, heading in COUNTED.items()),
+            also(("refused", lambda row: percent(row["refused"], ".1f"))),
         ]
         if not all(map(ends_normally, group["ends"])):
-            fields.append(("ends", lambda row: row["ends"]))
+            fields.append(also(("ends", lambda row: row["ends"])))
         title = f"{task}, {temperature_text(temperature)}: against {baseline}, "
         title += f"margin {margin:g} points" + (f", {run}" if several else "")
         notes = [f"{remarks}." for remarks in group["remarks"].dropna() if remarks]
-        notes += [LEGEND, DIFFER]
         notes += [ALONE_NOTE] if {*TARGET} <= {*group["method"]} and baseline in TARGET else []
         streamed = group["first_p50"].notna()
-        notes += [LATENCIES] if streamed.any() else []
         notes += [NOT_BETWEEN] if (streamed & group["inter_p50"].isna()).any() else []
         notes += [UNTIMED] if group["blocks"].lt(FEWEST).any() else []
         notes.append(SEVERAL)
-        yield drop_empty(Table.of(rows_of(group), fields, title, notes))
+        yield condensed(Table.of(rows_of(group), fields, title, notes))
 
 
 def _field(heading: str | Column, name: str, scale: float = 1, form: str = ".0f") -> Field[_Row]:

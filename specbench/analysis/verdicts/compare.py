@@ -1,24 +1,15 @@
 """Compare methods with plain SD and with fronts at equal acceptance, time and quality.
 
-The main front is the randomised front of ``sd`` and the static ensemble. A second one also includes
-``sharpened`` and ``cooled``, as controls for rules that sharpen the target. A method that emits the
-target's own distribution relaxes nothing and has no distance from a front; it is compared with
-``sd`` alone.
+The main front is the randomised front of ``sd`` and the static ensemble; a second one includes
+``sharpened`` and ``cooled``, too. A method that emits the target's own distribution has no distance
+from a front. Drafters are compared separately, each with its own ``sd`` and front.
 
-All comparisons are paired by prompt, or for times of texts that were decoded together by block, and
-stay within one run, because times differ by a few per cent between runs. Within a run, times are
-compared only within a session: cells that were added to the run later have times of ``sd`` from
-their own session (column ``timing`` of the samples). If ``sd`` was timed twice in a session,
-``noise`` is the timing noise between both.
+Comparisons are paired by prompt, or for times of texts that were decoded together by block, and
+stay within one run; times stay within one of its sessions (column ``timing`` of the samples). At
+equal acceptance a method is compared with the static points of its own draft length, since these
+depend on it; at equal time or quality, with those of every draft length of the session.
 
-The acceptance of a weight depends on the draft length. At equal acceptance a method is therefore
-compared with the static points of its own draft length; at equal time or quality, with those of
-every draft length in the session, since a user can choose any of them. Drafters are compared
-separately, each with its own ``sd`` and front; ``sd`` itself is also compared between drafters.
-
-Two runs are compared cell by cell, paired by their samples' names. Pairs, engines, machines and
-versions may differ between them: that is what is compared. Times depend on machine and day, so
-they are compared only on request.
+Two runs are compared cell by cell, paired by their samples' names, and in times only on request.
 """
 
 from __future__ import annotations
@@ -41,7 +32,7 @@ from specbench.analysis.statistics.estimates import (
 )
 from specbench.analysis.statistics.front import STATIC_FAMILY
 from specbench.analysis.statistics.intervals import FEWEST, Interval
-from specbench.analysis.statistics.points import GAINS, TARGET
+from specbench.analysis.statistics.points import GAINS
 from specbench.analysis.statistics.sessions import TaskRun, methods_of
 from specbench.analysis.tables.shown import setting_text
 from specbench.analysis.verdicts import contrasts
@@ -69,10 +60,6 @@ from specbench.runs.labels import method_labels
 from specbench.runs.run import ENVIRONMENT, Run
 from specbench.tasks.metrics import shown_metric
 
-POOLED = (
-    "the target's quality is pooled over sd and autoregressive, which emit the same distribution; "
-    "--against compares with one of them alone"
-)
 BATCHED = (
     "texts that are decoded together share their time, and this run has too few blocks of prompts "
     f"to compare it: decode {FEWEST} blocks or more (--limit; without --refill), or use "
@@ -122,20 +109,17 @@ def compare(
     """Compare methods with the static front and with plain SD, with 95 % intervals.
 
     Own quality (always included): the speed of each method and of SD relative to no speculation,
-    and paired differences between the method and plain SD at the same draft length. Against plain
-    SD at its fastest draft length, ``share_of_gain`` is the share of the method's time saving that
-    plain SD reaches by changing N alone; it is given only where the saving is significant. A method
-    run with several draft lengths has another row at its fastest one
+    and paired differences from plain SD at the same draft length. Against plain SD at its fastest
+    draft length, ``share_of_gain`` is the share of the method's time saving that plain SD reaches
+    by changing N alone. A method run with several draft lengths has another row at its fastest one
     (``Points.estimates_with_fastest``).
 
     Equal acceptance and equal time: ``quality_above`` the front, and ``quality_above_measured`` the
-    front at its nearest point of lower gain. Equal acceptance also places each static weight above
-    or below a coin between SD and the draft. Equal quality: ``times_as_fast`` as the static front,
-    up to the front's best quality.
+    front at its nearest point of lower gain. Equal quality: ``times_as_fast`` as the static front.
 
-    Runs are compared separately. ``texts`` are the contrasts of texts with those of plain SD; each
-    takes a bootstrap per method. ``methods`` defaults to all methods that draft; without
-    others, to ``static``. Rows of ``sd`` itself and of the coin come only with the default.
+    ``texts`` are the contrasts of texts with those of plain SD; each takes a bootstrap per method.
+    ``methods`` defaults to all that draft; without others, to ``static``. Rows of ``sd`` itself and
+    of a coin between SD and the draft come only with the default.
 
     Raises:
         UsageError: No comparison is possible with these samples.
@@ -148,8 +132,6 @@ def compare(
         shared["blocks"] = task_run.blocks
         if not task_run.sessions:
             notes[BATCHED] = None
-        if {*TARGET} <= {one.method for one in task_run.settings if one.has_quality}:
-            notes[POOLED] = None
         drafters = dict.fromkeys(one.drafter for one in task_run.settings if one.drafter)
         first, *further = [task_run.of_drafter(name) for name in drafters if name] or [task_run]
         parts: list[tuple[str, Part]] = [  # sd with each further drafter, then those of each

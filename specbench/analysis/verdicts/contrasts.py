@@ -62,10 +62,7 @@ SPEEDS = (TIMES, SPEED)
 TEXTS = (QUALITY_LESS, COMPLETED_LESS, AT_LIMIT_LESS, REPETITION_LESS)
 
 #: What ``sd`` is, for a note below tables.
-POOLED = (
-    "The quality of sd is that of all texts of sd and autoregressive, at any N and drafter: they "
-    "have one distribution."
-)
+POOLED = "sd's quality is that of all texts of sd and autoregressive: one distribution."
 SAME_DRAFTER = (
     "Speeds are relative to sd with the same drafter; that of sd with another drafter, to plain sd."
 )

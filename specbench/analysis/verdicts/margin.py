@@ -4,16 +4,10 @@ Both sides are compared on the answers that both have, paired by prompt: turns a
 prompt stay together. Methods match at the same task, temperature, draft length and concurrency; one
 that decodes B texts together has a concurrency of B. Engine and drafter may differ.
 
-*Quality.* A method is within the margin if the lower end of the 95 % interval of its difference is
-above minus the margin (non-inferiority), and beyond it if the upper end is below. Scores that are
-not all 0 or 1 nearly always differ a little, and still n prompts cannot show that fewer than
-3.7 / n of all answers fail. A method is within the margin only if it is with such failures, too
-(``limit_with_failures``), each of which loses the baseline's mean score.
-Answers that only a method lacks are left out, but must not help it: it has to be within the margin
-with these answers counted as wrong, too.
-
-*Time.* The noise of times is how much the same server under another name differs from the baseline,
-or ``sd`` from itself if a run names it twice.
+A method is within the margin if the lower end of the 95 % interval of its difference is above minus
+the margin, also with the failures that n prompts cannot exclude (``limit_with_failures``), and with
+answers that it alone lacks counted as wrong. The noise of times is how much the same server under
+another name differs from the baseline, or ``sd`` from itself if a run names it twice.
 """
 
 from __future__ import annotations
@@ -122,15 +116,11 @@ def prompts_needed(differences: Floats, margin: float, failure: float = 0) -> in
     """Return how many prompts in all decide, in 4 of 5 runs, whether a method keeps to a margin.
 
     So many show that equal methods are within the margin, and also that a loss as large as the
-    margin is a loss: with variance v of a difference, n = (1.96 + 0.84)^2 v / margin^2 for both. Of
-    scores of 0 and 1, v is the share of prompts that differ, of others this share times the mean
-    square of their differences. Two prompts that differ are added to those measured, since a few
-    equal prompts do not show that v is 0. A loss adds at most the margin to v: scores from 1 to 0.
-
-    A measured loss is not undone by further prompts. These are taken as equal, so n is the smallest
-    with ``margin n - loss of the present prompts >= sqrt(2.8^2 v n + (3.7 failure)^2)``, where 3.7
-    is the number of failures that prompts without one cannot exclude. A gain is not trusted to
-    last.
+    margin is a loss: with variance v of a difference, n = (1.96 + 0.84)^2 v / margin^2 for both. To
+    the measured prompts two that differ are added, since a few equal prompts do not show that v is
+    0, and the margin, which a loss adds to v at most. Further prompts do not undo a measured loss:
+    n is the smallest with ``margin n - loss >= sqrt(2.8^2 v n + (3.7 failure)^2)``. A gain is not
+    trusted to last.
 
     Args:
         differences: [prompts] score of each prompt less the baseline's, -1 to 1.

@@ -234,7 +234,8 @@ def _words(row: Row, metric: str) -> dict[str, str]:
     low, high = sorted((abs(row[f"{metric}_low"]), abs(row[f"{metric}_high"])))
     values = [row[metric], row.get(f"{metric}_least", math.nan)]
     values = sorted(abs(value) for value in values if value == value)
-    size = figure._replace(form=".1f").estimate(values[-1], low, high, values[0])
+    form = ".1f" if round(figure.scale * values[-1], 1) else ".2f"  # 0.0 would show nothing
+    size = figure._replace(form=form).estimate(values[-1], low, high, values[0])
     return {"difference": figure.interval(row), "size": size}
 
 
@@ -300,8 +301,9 @@ def _margin_quality(row: Row) -> tuple[str | None, str, float]:
         zero = f"{unit} 0 of all answers, so no loss can show: check the prompts"
         return OPEN, zero, math.nan
     ends, side = ((low, high), "higher") if value > 0 else ((-high, -low), "lower")
-    size = f"{with_interval(abs(value), *ends, '.1f')} points"
     evidence = "a loss is shown, " if high < 0 else "a gain is shown, " if low > 0 else ""
+    form = ".2f" if evidence and not round(value, 1) else ".1f"
+    size = f"{with_interval(abs(value), *ends, form)} points"
     difference = f"{unit} {size} {side}: "
     if round(abs(value), 1) == 0 and not evidence:
         difference = f"no difference in {unit} seen ({size}): "

@@ -35,13 +35,14 @@ EXCLUDED, SHOWN, OPEN = "excluded", "shown", "open"
 SAME = "same server"
 CONCURRENCY = "concurrency"  # the name of a server's load in the column ``settings``
 
-LEGEND = (
-    "verdict: what the 95 % intervals show. faster, slower: beyond 1 and the noise of times. "
-    "better, worse: in points of quality, by the ends of the interval. within: a loss of more than "
-    "the margin is excluded, also if missing answers are wrong. open: no difference is shown, nor "
-    "that there is none; compare --against METHOD --margin POINTS asks that. "
-    "compare --sentences explains."
-)
+WHOLE = "compare --legend explains all."
+#: What words of a verdict mean, beside which this text stands.
+_MEANINGS = {
+    ("faster", "slower"): "by the 95 % interval, beyond the noise of times",
+    ("better", "worse"): "in quality, between the ends of the interval",
+    ("within",): "a larger loss is excluded, also if missing answers are wrong",
+    ("open",): "neither a difference nor that there is none is shown",
+}
 
 Row = dict[Any, Any]  # a setting with its figures, see ``estimates.pivot``
 
@@ -71,6 +72,17 @@ def word(row: Row) -> str:
         if row.get(name, 0) > 0:
             parts.append(f"{row[name]:.0f} of {row['answers']:.0f} {words}")
     return "; ".join(filter(None, parts))
+
+
+def legend(verdicts: Iterable[str]) -> str:
+    """Explain the words that some verdicts use."""
+    used = {*re.findall(r"[a-z]+", " ".join(verdicts))}
+    parts = [
+        f"{', '.join(word for word in words if word in used)}: {meaning}."
+        for words, meaning in _MEANINGS.items()
+        if used & {*words}
+    ]
+    return " ".join([*parts, WHOLE])
 
 
 def count_words(rows: Iterable[Row]) -> str:

@@ -20,7 +20,7 @@ WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 PARAMETERS: dict[str, dict[str, Any]] = {
-    **{"lossy": {"lenience": 0.5}, "speccascade": {"rule": "token-v3", "alpha": 0.5}},
+    **{"lossy": {"lenience": 0.5}, "speccascade": {"rule": "token-v3", "alpha": 0.5}}
 }
 
 

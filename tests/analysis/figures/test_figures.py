@@ -5,14 +5,18 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from io import BytesIO
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import matplotlib
+import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 from matplotlib.image import imread
 from matplotlib.markers import MarkerStyle
+from scipy.ndimage import uniform_filter
 
 from specbench import plugins
 from specbench.analysis.figures import FIGURES, figure, load_figure, style
@@ -79,13 +83,13 @@ def test_a_figure_has_the_users_width(name, tmp_path):
 
 
 def test_the_same_figure_gives_the_same_bytes_and_leaves_no_settings_behind(tmp_path):
-    first = style.save(draw("weights", tmp_path), tmp_path / "a", "weights")
+    first = style.save(draw("pareto", tmp_path), tmp_path / "a", "pareto")
     assert b"Date" not in first[1].read_bytes() + first[2].read_bytes()
     with matplotlib.rc_context({"ytick.labelsize": 30, "font.size": 30}):  # has no effect
         before = dict(matplotlib.rcParams)
-        second = style.save(draw("weights", tmp_path), tmp_path / "b" / "c", "weights")
+        second = style.save(draw("pareto", tmp_path), tmp_path / "b" / "c", "pareto")
         with style.page("screen"):
-            draw("weights", tmp_path)
+            draw("pareto", tmp_path)
         assert dict(matplotlib.rcParams) == before
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
     assert style.scaled(1) == 1
@@ -102,22 +106,43 @@ def test_a_method_has_its_own_style_and_a_new_one_a_stable_style():
     assert style.ordered(["new", "diversed", "sd"]) == ["sd", "diversed", "new"]
 
 
+def shade(method: str) -> np.ndarray:
+    """Return the grey levels of a method's marker in print, slightly blurred; white is 0."""
+    drawing = Figure((0.3, 0.3), dpi=300)
+    axes = drawing.add_axes((0, 0, 1, 1), frame_on=False, xticks=[], yticks=[])
+    style.method_points(axes, pd.DataFrame({"x": [0.0], "y": [0.0]}), method, "x", "y")
+    picture = imread(BytesIO(style.rendered(drawing, "png")))[..., :3] @ [0.299, 0.587, 0.114]
+    return uniform_filter(1 - picture, 4)
+
+
+def test_methods_are_told_apart_in_grey_print():
+    shades = {method: shade(method) for method in style.LOOKS}
+    for (one, a), (two, b) in combinations(shades.items(), 2):
+        unlike = abs(a - b).sum() / max(a.sum(), b.sum())
+        assert unlike > 0.25, (one, two)
+
+
+def test_settings_of_one_method_are_told_apart_by_their_dashes():
+    drawn = load_figure("positions")(many_settings(4)).figure.axes[0]
+    assert len({line.lines[0].get_linestyle() for line in drawn.containers}) == 4
+
+
 def test_a_failed_write_leaves_the_old_figure(tmp_path, monkeypatch):
-    drawing = load_figure("weights")(made(tasks=("mini-math",)))
+    drawing = load_figure("pareto")(made(tasks=("mini-math",)))
     (tmp_path / "taken").touch()
     with pytest.raises(UsageError, match="taken"):
-        style.save(drawing, tmp_path / "taken", "weights")
+        style.save(drawing, tmp_path / "taken", "pareto")
 
     def full(path):
         raise OSError(28, "No space left on device")
 
     (tmp_path / "taken").unlink()
-    (tmp_path / "weights.png").write_bytes(b"old")
+    (tmp_path / "pareto.png").write_bytes(b"old")
     monkeypatch.setattr("specbench.files.sync", full)
     with pytest.raises(RunError, match="No space left on device"):
-        style.save(drawing, tmp_path, "weights")
-    assert [path.name for path in tmp_path.iterdir()] == ["weights.png"]
-    assert (tmp_path / "weights.png").read_bytes() == b"old"
+        style.save(drawing, tmp_path, "pareto")
+    assert [path.name for path in tmp_path.iterdir()] == ["pareto.png"]
+    assert (tmp_path / "pareto.png").read_bytes() == b"old"
 
 
 def test_the_table_of_figures_names_what_each_reads():
@@ -156,8 +181,6 @@ REFUSED: list[tuple[str, Callable[[Path], Any]]] = [
     ("pareto", lambda _: changed(None, "temperature", 0.0)),
     ("pareto", lambda _: made(methods=("autoregressive",))),
     ("acceptance-time", lambda _: made(methods=("autoregressive",))),
-    ("weights", lambda _: made(methods=("autoregressive", "sd"))),
-    ("weights", lambda _: changed(None, "temperature", 0.0)),
     ("positions", lambda _: many_settings(61)),
     ("transfer", lambda _: made(methods=("sd", "static"))),
     ("transfer", lambda _: made()),  # the head has no task

@@ -1,5 +1,7 @@
 """The report in a browser."""
 
+import re
+
 import pytest
 
 from .conftest import METHODS
@@ -86,3 +88,23 @@ def test_points_tables_and_traces_answer_to_pointer_and_keys(ask, page):
         ["mini-headline, test-1", 1, "2 of 5"],
     ]
     assert "round 1" in token
+
+
+def test_answers_are_filtered_by_methods_and_scores_and_searched(ask, page):
+    first, worse, none = ask(
+        page,
+        HELPERS
+        + """
+        const set = (name, value) => {
+          const part = every("#find")[0].elements[name];
+          part.value = value;
+          part.dispatchEvent(new Event("input", { bubbles: true }));
+          const texts = selector => every(selector).map(e => e.textContent);
+          return [texts("#find output")[0], texts("#found .facts")];
+        };
+        return [set("task", "mini-math"), set("kind", "worse"), set("words", "no such text")];""",
+    )
+    shown, total = map(int, re.findall(r"\d+", first[0]))
+    assert 0 < shown <= total <= 10 and len(first[1]) == 2 * shown
+    assert first[1][0].startswith("sd: ") and first[1][1].startswith("diversed: ")
+    assert len(worse[1]) <= len(first[1]) and none == [f"0 of {total} prompts", []]

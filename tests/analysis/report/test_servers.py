@@ -1,14 +1,18 @@
 """What a report tells of servers, and what it leaves out of a page that is sent."""
 
+import base64
+import gzip
 import json
 from html import unescape
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from specbench.analysis.figures import style
+from specbench.analysis.report.answers import LARGEST, differing, pack
 from specbench.analysis.report.build import Baseline, build
-from specbench.analysis.report.servers import ends_tables, latency_tables, most_apart
+from specbench.analysis.report.servers import ends_tables, latency_tables
 from specbench.analysis.results import Results
 from specbench.analysis.tables.verdict_tables import margin_tables
 from specbench.analysis.verdicts.margin import margin_rows
@@ -91,16 +95,26 @@ def test_ends_and_failures_are_shares_of_an_arm():
     ]
 
 
-def test_the_prompts_whose_answers_differ_most_come_first():
+def test_a_page_has_all_prompts_whose_score_or_text_differs():
     examples = {"mini-math": {"p19": Example("p19", "Why?")}}
-    (apart,) = most_apart(answers(), examples)  # all others have equal answers
-    assert (apart.sample, apart.prompt) == ("p19", "Why?")
-    assert [answer.text for answer in apart.answers] == ["#### 7", "no"]
-    assert apart.answers[0].facts == "accuracy 100.0, ended by stop"
+    (prompt,) = differing(answers(), examples)  # all others have equal answers
+    assert (prompt["sample"], prompt["prompt"]) == ("p19", "Why?")
+    assert prompt["texts"] == ["#### 7", "no"]
+    plain, fast = prompt["answers"].values()
+    assert plain == [1.0, "accuracy 100.0, ended by stop", 0] and fast[::2] == [0.0, 1]
     unlike = [r.filled(text="other", quality=1.0) if r.sample_id == "p3" else r for r in answers()]
-    assert [each.sample for each in most_apart(unlike, {})] == ["p19"]
+    assert [each["sample"] for each in differing(unlike, {})] == ["p19"]
     unlike[3] = unlike[3].filled(text="#### 7 so")
-    assert [each.sample for each in most_apart(unlike, {})] == ["p19", "p3"]
+    assert [each["sample"] for each in differing(unlike, {})] == ["p19", "p3"]
+
+
+def test_500_prompts_of_long_answers_fit_a_page_and_what_does_not_is_counted():
+    words = Random(0).choices([f"word{n}" for n in range(2000)], k=200_000)
+    prompts = [{"texts": [" ".join(words[200 * n :][:k]) for k in (100, 200)]} for n in range(500)]
+    assert pack(prompts)[1:] == (500, 500)
+    most = pack(prompts * 8)
+    assert most.number == 4000 and 500 < most.kept < 4000 and len(most.packed) <= LARGEST
+    assert len(json.loads(gzip.decompress(base64.b64decode(most.packed)))) == most.kept
 
 
 def test_arms_of_a_figure_have_looks_of_their_own():

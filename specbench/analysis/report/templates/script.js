@@ -74,7 +74,7 @@ function setOptions(select, values) {
   select.parentElement.hidden = known.length < 2;
 }
 
-for (const form of all("form.choices")) {
+for (const form of all("form.choices:not(#find)")) {
   const items = all(".item", form.parentElement), { method, back, next } = form.elements;
   const filters = all("select", form).filter(select => select !== method);
   let at = 0, shown = null;
@@ -103,3 +103,62 @@ for (const form of all("form.choices")) {
   next?.addEventListener("click", () => { at++; show(); });
   if (items.length) show();
 }
+
+// The answers of two methods side by side, filtered and searched.
+async function unpack(text) {
+  const bytes = Uint8Array.from(atob(text), sign => sign.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return JSON.parse(await new Response(stream).text());
+}
+
+const BASELINES = /^(autoregressive|sd|static)\b/;
+const KINDS = {
+  any: (left, right) => left[0] !== right[0] || left[2] !== right[2],
+  score: (left, right) => left[0] !== right[0],
+  better: (left, right) => right[0] > left[0],
+  worse: (left, right) => right[0] < left[0],
+};
+
+function element(tag, className, text, ...inside) {
+  const made = document.createElement(tag);
+  made.className = className;
+  made.append(text, ...inside);
+  return made;
+}
+
+function beside(prompt, names) {
+  const sides = names.map(name => {
+    const [, facts, text] = prompt.answers[name];
+    return element("div", "", element("p", "facts", `${name}: ${facts}`), element("p", "text", prompt.texts[text]));
+  });
+  const asked = element("details", "", element("summary", "", "Prompt"), element("p", "text", prompt.prompt));
+  const parts = [element("h3", "", `${prompt.task}, ${prompt.sample}`), ...(prompt.prompt ? [asked] : [])];
+  return element("div", "pair", ...parts, element("div", "beside", ...sides));
+}
+
+function search(form, prompts) {
+  const { task, left, right, kind, words } = form.elements, found = document.querySelector("#found");
+  const show = () => {
+    setOptions(task, prompts.map(prompt => prompt.task));
+    const of = prompts.filter(prompt => prompt.task === task.value), before = [left.value, right.value];
+    for (const side of [left, right]) setOptions(side, of.flatMap(prompt => Object.keys(prompt.answers)));
+    const names = [...left.options].map(option => option.value);
+    if (!names.includes(before[0])) left.value = names.includes("sd") ? "sd" : names[0];
+    if (!names.includes(before[1])) right.value = names.find(name => !BASELINES.test(name)) ?? names.at(-1);
+    const wanted = words.value.toLowerCase(), pair = [left.value, right.value];
+    const fitting = of.filter(({ prompt, sample, texts, answers }) => {
+      const [one, two] = pair.map(name => answers[name]);
+      if (!one || !two || !KINDS[kind.value](one, two)) return false;
+      return [prompt, sample, texts[one[2]], texts[two[2]]].some(text => text.toLowerCase().includes(wanted));
+    });
+    found.replaceChildren(...fitting.map(prompt => beside(prompt, pair)));
+    form.querySelector("output").textContent = `${fitting.length} of ${of.length} prompts`;
+  };
+  form.addEventListener("input", show);
+  form.addEventListener("submit", event => event.preventDefault());
+  form.hidden = false;
+  show();
+}
+
+const packed = document.querySelector("#packed");
+if (packed) unpack(packed.textContent).then(prompts => search(document.querySelector("#find"), prompts));

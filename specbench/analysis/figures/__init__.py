@@ -37,6 +37,7 @@ class BundledFigure(NamedTuple):
 #: The figures of this package by name, which are imported when they are drawn.
 FIGURES = {
     "acceptance-time": BundledFigure("acceptance", "draw_time"),
+    "weights": BundledFigure("acceptance", "draw_weights"),
     "training": BundledFigure("heads", "draw_training", HEADS),
     "transfer": BundledFigure("heads", "draw_transfer"),
     "latency": BundledFigure("latency", "draw"),

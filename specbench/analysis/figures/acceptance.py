@@ -1,4 +1,4 @@
-"""Draft acceptance against total time.
+"""Draft acceptance against total time, and against the weight of the static ensemble.
 
 After arXiv 2604.07622. The speeds of pairs differ by orders of magnitude, so time is normalised per
 pair, task, engine and batch size: 0 is the fastest setting drawn, 1 the slowest. Engines are
@@ -10,6 +10,7 @@ from __future__ import annotations
 from itertools import cycle
 from typing import Any
 
+import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -20,6 +21,7 @@ from specbench.analysis.figures import figure, style
 from specbench.analysis.figures.layout import data, only, task_panels, timed_together
 from specbench.analysis.figures.style import Drawing, scaled
 from specbench.analysis.results import Results
+from specbench.analysis.statistics.front import static_weight
 from specbench.analysis.statistics.positions import NOTHING_DRAFTED
 from specbench.analysis.tables.shown import shown
 from specbench.errors import UsageError
@@ -74,6 +76,47 @@ def draw_time(results: Results) -> Drawing:
     style.legend(figure, handles)
     behind = data(table, "time", "seconds_per_sample", draft_acceptance=_ACCEPTANCE)
     return Drawing(figure, behind)
+
+
+@figure()
+def draw_weights(results: Results) -> Drawing:
+    """Draw the acceptance of the static ensemble against w: a panel per task, a curve per N.
+
+    Acceptance at a position is 1 - w TV(p, q), so the curves fall almost linearly. Longer drafts
+    have lower curves, because their later positions are reached less often. ``sd`` is the point at
+    w = 1. Pairs, engines and batch sizes have separate rows.
+    """
+    table = results.cells
+    table = table.assign(w=static_weight(table)).dropna(subset=["w", "draft_acceptance_rate"])
+    if "static" not in set(table["method"]):
+        raise UsageError("Nothing to draw: these runs hold no static ensemble; sweep the weights.")
+    only(table, "temperature")
+    only(table, "drafter")
+
+    lengths = sorted(style.distinct(table, "draft_length"))
+    shades = matplotlib.colormaps["viridis_r"](
+        0.1 + 0.8 * np.arange(1, 1 + len(lengths)) / len(lengths)
+    )
+    line: dict[str, Any] = {"marker": "o", "markersize": scaled(3.5), "linestyle": "-"}
+    curves = {
+        length: line | {"color": shade, "linewidth": scaled(1.1), "label": f"N = {length}"}
+        for length, shade in zip(lengths, shades, strict=True)
+    }
+    figure, grid, panels = task_panels(table, 1.9, sharex=True, sharey=True)
+    drawn = []
+    for axes, rows in panels:
+        for (_, length), cells in rows.groupby(["run_id", "draft_length"], sort=False):
+            # sd equals static at w = 1: keep one point.
+            curve = cells.sort_values("w").drop_duplicates("w")
+            style.points(axes, curve, "w", _ACCEPTANCE, **curves[length])
+            drawn.append(curve)
+    for axes in grid[:, 0]:
+        axes.set_ylabel(_LABEL)
+    for axes in grid[-1]:
+        axes.set_xlabel("Weight on the target w")
+        axes.locator_params(axis="x", nbins=4, steps=[1, 2, 5, 10])
+    style.legend(figure, [Line2D([], [], **curve) for curve in curves.values()])
+    return Drawing(figure, data(pd.concat(drawn), "w", draft_acceptance=_ACCEPTANCE))
 
 
 def quadratic_band(x: Floats, y: Floats, grid: Floats) -> tuple[Floats, Floats, Floats]:

@@ -120,9 +120,11 @@ def comparison_tables(rows: pd.DataFrame, kinds: Collection[str] = (OWN, *ATS)) 
     makers = {OWN: _beside_sd, "quality": _at_equal_quality}
     # The verdicts tell of static weights beside a coin.
     listed = rows[rows["at"].isin(kinds) & (rows["against"] != COIN)]
+    # Prompts that both completed may be few.
+    n = listed["n"].mask(listed["metric"] == COMPLETED_LESS)
     return [
         makers.get(str(kind), _above_front)(
-            group, f"{setting_text(group.iloc[0], several)}, n = {span(group['n'])}"
+            group, f"{setting_text(group.iloc[0], several)}, n = {span(n[group.index].dropna())}"
         )
         for (*_, kind), group in listed.groupby([*_KEYS, "at"], sort=False, dropna=False)
     ]

@@ -52,6 +52,21 @@ def test_quadratic_is_recovered_exactly_and_its_band_covers_the_truth():
     assert 0.88 < covered < 0.99
 
 
+def test_weights_has_a_curve_per_draft_length_that_sd_closes():
+    frame = summary_of(lengths=(3, 5), pairs=("a", "b"))
+    short = frame[~((frame["method"] == "static") & (frame["weight"] == 1))]
+    for table in (frame, short):  # sd and static at w = 1 are one point
+        drawing = acceptance.draw_weights(Results.of(summary=table))
+        assert titles(drawing) == [f"{t}\n({p})" for p in "ab" for t in ("mini-math", "mini-news")]
+        data = drawing.data
+        curve = data[(data["draft_length"] == 5) & (data["pair"] == "a")]
+        curve = curve[curve["task"] == "mini-news"]
+        assert curve["w"].tolist() == [0, 0.25, 0.5, 0.75, 1]
+        assert curve["draft_acceptance"].tolist() == pytest.approx([100, 90, 80, 70, 60])
+        width = curve["draft_acceptance_high"] - curve["draft_acceptance_low"]
+        assert width.round(9).eq(4).all()
+
+
 # Of five rounds, one accepts no draft, two accept one, two accept all three.
 SD = [[0, 1], [1, 3, 3]]
 

@@ -181,6 +181,8 @@ REFUSED: list[tuple[str, Callable[[Path], Any]]] = [
     ("pareto", lambda _: changed(None, "temperature", 0.0)),
     ("pareto", lambda _: made(methods=("autoregressive",))),
     ("acceptance-time", lambda _: made(methods=("autoregressive",))),
+    ("weights", lambda _: made(methods=("autoregressive", "sd"))),
+    ("weights", lambda _: changed(None, "temperature", 0.0)),
     ("positions", lambda _: many_settings(61)),
     ("transfer", lambda _: made(methods=("sd", "static"))),
     ("transfer", lambda _: made()),  # the head has no task

@@ -40,9 +40,9 @@ SYNTHETIC = "synthetic"
 DEFAULT_PROMPT = 512
 # New tokens of a batch for `decide`: at most, at least, and of all its texts. They are some rounds,
 # which is all that is timed.
-MOST_TOKENS, LEAST_TOKENS, TOKENS = 8, 3, 24
+MOST_TOKENS, LEAST_TOKENS, TOKENS = 8, 2, 24
 # At least three repeats, up to eight until they agree, or until those of all sizes took as long.
-FEW_REPEATS, REPEATS, SECONDS = 3, 8, 110.0
+FEW_REPEATS, REPEATS, SECONDS = 3, 8, 95.0
 STEADY = 0.02  # standard error of the seconds of a round, relative, that suffices
 ACCEPTED = "0.6"  # by force, so that rounds take the same time for all pairs
 

@@ -210,7 +210,7 @@ def test_shards_are_one_run_and_no_two_to_compare(cli, run_id):
 
     assert [len(counts(folder)) for folder in ("a/1", "a/2", "whole")] == [4, 2, 6]
     pd.testing.assert_frame_equal(counts("a/1", "a/2"), counts("whole"))
-    assert cli("table", "a").out.startswith("Pair mini, T = 0, N = 5, 3 prompts per task\n")
+    assert cli("table", "a").out.startswith("Pair mini, T = 0, N = 5: 3 prompts per task\n")
     whole, parts = (specbench.load(folder).summary for folder in ("whole", "a"))
     untimed = whole["metric"].isin(["quality", "draft_acceptance_rate", "acceptance_length"])
     pd.testing.assert_series_equal(parts[untimed]["value"], whole[untimed]["value"])

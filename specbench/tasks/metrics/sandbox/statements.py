@@ -98,8 +98,11 @@ def free_names(program: str) -> set[str]:
 
 
 def bound_names(statement: ast.stmt) -> set[str]:
-    """Return the names that a definition, an import or an assignment binds."""
-    table = symtable(ast.unparse(statement), "<statement>", "exec")
+    """Return the names that a definition, an import or an assignment binds; none of a wrong one."""
+    try:  # what has a syntax tree may be wrong, such as `import *` in a function
+        table = symtable(ast.unparse(statement), "<statement>", "exec")
+    except _NO_PYTHON:
+        return set()
     return {s.get_name() for s in table.get_symbols() if s.is_assigned() or s.is_imported()}
 
 

@@ -44,7 +44,7 @@ class Kind(NamedTuple):
         """Return the kind of a served model and what drafts for it."""
         bits, of_cache = target.precision.layers, target.precision.cache
         return cls(
-            "vLLM" if (name := server.engine.description).endswith("2026") else name,
+            server.engine.measured_as or server.engine.description,
             "experts" if target.shape.experts else "dense",
             16 if bits >= 16 else 8 if bits >= 8 else 4,
             16 if of_cache >= 16 else 8,

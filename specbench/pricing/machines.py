@@ -51,6 +51,7 @@ class ServingEngine(Aliased):
     """What a program that serves models reaches, and what it adds."""
 
     description: Text
+    measured_as: Text | None = None  # the engine's name among other people's measurements
     like: Text | None = None  # the engine that has the other numbers
     share: float = Field(1.0, gt=0)  # of the bandwidth
     compute: float = Field(1.0, gt=0)  # of the operations per second

@@ -122,6 +122,11 @@ def plot(
         drawing = draw()
     if figure == WITH_COSTS:
         _note_fronts(drawing.data)
+        if len(results.measured_on) > 1 and ("time" in costs or not costs):
+            note(
+                "the runs were measured with other machines, weights or libraries, so their times "
+                "on one axis do not compare them: draw --cost acceptance"
+            )
     for path in save(drawing, folder, name):
         print(path)
 

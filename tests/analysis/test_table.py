@@ -122,6 +122,6 @@ def test_a_caption_is_one_sentence_and_a_label_has_no_number_of_the_run():
     caption = r"mini-math on mini, T = 1: 500 prompts tell quality to $\pm$1.1 points."
     assert rf"\caption{{{caption}}}" in text
     assert r"\label{tab:mini-math-on-mini-T-1}" in text
-    assert "\n% A note. Its second line.\n" in text
+    assert r"\par\smallskip\parbox{\textwidth}{\scriptsize A note. Its second line.}" in text
     many = to_latex(Table("At equal acceptance: x, T = 1, n = 20 to 50", [Column("-")], [["-"]]))
     assert r"\label{tab:At-equal-acceptance-x-T-1}" in many

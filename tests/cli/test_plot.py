@@ -8,6 +8,8 @@ import pytest
 
 from .made import POINTS, write_run
 
+RESULTS = Path(__file__).parents[2] / "results"
+
 
 @pytest.fixture
 def run(tmp_path) -> Path:
@@ -47,6 +49,15 @@ def test_filters_are_part_of_the_file_name(cli, run, line, name, column, values)
     drawn_values = set(pd.read_csv(run / "figures" / f"pareto{name}.csv")[column].dropna())
     assert values <= drawn_values
     assert column == "against" or values == drawn_values
+
+
+def test_times_of_other_machines_on_one_axis_are_named(cli):
+    runs = [str(RESULTS / name) for name in ("reference", "reference-compile")]
+    said = [
+        cli("plot", "pareto", *runs, "-t", "mini-math", *how, "-o", "f", code=0).err
+        for how in ((), ("--cost", "acceptance"))
+    ]
+    assert ["other machines" in err for err in said] == [True, False]
 
 
 def test_the_newest_training_is_drawn(cli, tmp_path):

@@ -9,7 +9,7 @@ from unicodedata import lookup
 from specbench.analysis.tables.table import Table, cell_of, split
 
 WIDTH = 120  # characters in footnote size across a two-column page
-HEIGHT = 52  # lines of a page, above its caption
+HEIGHT = 46  # lines of a page, without its caption and its notes
 _PART = 5  # lines of a part besides its rows
 _BETWEEN, _END = " & ", r" \\"  # of cells, of a row
 
@@ -33,16 +33,18 @@ _MINUS = re.compile(r"(?<!\w)-(?=\d)|(?:^|(?<=\s))-(?=\s)")  # a sign, not a hyp
 
 
 def to_latex(*tables: Table) -> str:
-    """Render tables as LaTeX; titles become captions, and notes comments."""
+    """Render tables as LaTeX; titles become captions, and notes stand below a table."""
     floats = [r"% needs \usepackage{booktabs}"]
     for table in tables:
-        notes = "".join(f"% {' '.join(note.split())}\n" for note in table.explanations)
+        notes = " ".join(" ".join(note.split()) for note in table.explanations)
+        below = rf"\par\smallskip\parbox{{\textwidth}}{{\scriptsize {_escaped(notes)}}}"
         caption = table.title.replace("\n", "; ")
         label = re.sub("[^A-Za-z0-9.]+", "-", _MEASURED.sub("", table.title)).strip("-")
         for number, page in enumerate(_pages(list(split(table, WIDTH, wrapped=False))), 1):
             further = ", continued" if number > 1 else ""
             parts = "\n\\par\\medskip\n".join(page)
-            floats.append(rf"""{"" if further else notes}\begin{{table*}}[t]
+            parts += f"\n{below}" if notes and not further else ""
+            floats.append(rf"""\begin{{table*}}[t]
 \centering\footnotesize\setlength{{\tabcolsep}}{{3pt}}
 \caption{{{_escaped(f"{caption}{further}.")}}}\smallskip
 \label{{tab:{label}{f"-{number}" if further else ""}}}
@@ -98,6 +100,6 @@ def _tabular(part: Table, whole_page: bool) -> str:
 
 def _escaped(words: str) -> str:
     """Escape text for any LaTeX engine; uncommon characters become their code points."""
-    signs = _MINUS.sub("\N{MINUS SIGN}", words)
+    signs = _MINUS.sub("\N{MINUS SIGN}", words.replace(" %", "\N{NO-BREAK SPACE}%"))
     known = (_SIGNS.get(sign) or (sign if _COMMON.match(sign) else "") for sign in signs)
     return "".join(text or f"U+{ord(sign):04X}" for sign, text in zip(signs, known, strict=True))

@@ -73,11 +73,8 @@ def answer_loss(model: Any, ids: Tensor, labels: Tensor) -> Tensor:
 
 def finetune(
     draft: str, revision: str | None, task: Task, recipe: argparse.Namespace
-) -> Iterator[tuple[int, float]]:
-    """Fine-tune a draft and write its folder; yield each step from 1 with its loss.
-
-    The first and the last number are the held-out losses before and after, of step 0 and -1.
-    """
+) -> Iterator[str]:
+    """Fine-tune a draft and write its folder; yield lines with the losses."""
     config = decoder_config(draft, revision=revision)
     tokenizer = load_pretrained(AutoTokenizer, draft, revision=revision)
     # Half precision would lose small updates, so training uses float32.
@@ -90,12 +87,15 @@ def finetune(
 
     @torch.no_grad()
     def held_out_loss() -> float:
-        batches = [answer_batch(tokenizer, unseen.taken(i, 1), end, end) for i in range(HELD_OUT)]
+        batches = [
+            answer_batch(tokenizer, unseen.taken(i, 1), end, end)
+            for i in range(len(unseen.examples))
+        ]
         tokens = [int((labels != IGNORED).sum()) for _, labels in batches]
         losses = [answer_loss(model, *batch).item() for batch in batches]
         return sum(map(float.__mul__, losses, map(float, tokens))) / sum(tokens)
 
-    yield 0, held_out_loss()
+    yield f"held-out loss before: {held_out_loss():.3f}"
     optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.98), weight_decay=0.01)
     model.train()
     for step in range(recipe.steps):
@@ -104,9 +104,10 @@ def finetune(
             model, *answer_batch(tokenizer, train.taken(step * size, size), end, end)
         )
         descend(loss, model, optimizer, step, "; nothing was saved")
-        yield step + 1, loss.item()
+        if (step + 1) % LINE_EVERY == 0:
+            yield f"step {step + 1}: loss {loss.item():.3f}"
     model.eval()
-    yield -1, held_out_loss()
+    yield f"held-out loss after: {held_out_loss():.3f}"
     unfinished = recipe.output.with_name(f".{recipe.output.name}.partial")
     with clear_errors(recipe.output):
         model.to(config.dtype or torch.float32).save_pretrained(unfinished)
@@ -135,11 +136,8 @@ def main() -> None:
         require(spec.draft is not None, f"{recipe.pair} has no draft: choose a pair with one")
         require(not recipe.output.exists(), f"{recipe.output} exists: name another --output")
         check_writable(recipe.output)
-        for step, loss in finetune(str(spec.draft), spec.draft_revision, task, recipe):
-            if step in (0, -1):
-                print("held-out loss", "before:" if step == 0 else "after:", f"{loss:.3f}")
-            elif step % LINE_EVERY == 0:
-                print(f"step {step}: loss {loss:.3f}", flush=True)
+        for line in finetune(str(spec.draft), spec.draft_revision, task, recipe):
+            print(line, flush=True)
     except SpecbenchError as error:
         sys.exit(f"error: {error}")
 

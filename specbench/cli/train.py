@@ -245,7 +245,7 @@ def _choice(steps: int, description: Mapping[str, Any], scale: float) -> str:
     others = [f"{value:+.1f} at step {step}" for step, value in distances.items() if step != best]
     sentence += f"; {lead} points above the front, beside {', '.join(others) or 'no other step'}"
     if best == max(distances) and len(distances) > 1:
-        return f"{sentence}: the lead still rose, so more --steps may help"
+        return f"{sentence}: the best was the last one measured, so more --steps may help"
     return f"{sentence}: more --steps are not shown to help"
 
 

@@ -80,7 +80,7 @@ class RoundReport(NamedTuple):
     accept: list[float]  # [n] probability of accepting the draft
     expected: list[float]  # [n] acceptance probability before the draw
     weights: list[float]  # [n] weight on the target; empty for rules without one
-    zero_p: list[bool]  # [n + 1] whether p is 0 at a new token
+    has_zero_p: list[bool]  # [n + 1] whether p is 0 at a new token
 
     def fault(self) -> str | None:
         """Describe a number of this round that is not finite or out of range; None without one."""
@@ -117,7 +117,7 @@ class RoundReport(NamedTuple):
             expected=tuple(self.expected[:judged]),
             weights=tuple(self.weights[:judged]),
             laws=tuple(map(tuple, laws[:emitted])),
-            zero_p=sum(self.zero_p[:emitted]),
+            zero_p=sum(self.has_zero_p[:emitted]),
         )
 
 
@@ -154,5 +154,5 @@ def read_report(row: Sequence[float]) -> RoundReport:
         accept=list(accept),
         expected=list(expected),
         weights=[] if {*weights} == {NO_WEIGHT} else list(weights),
-        zero_p=list(map(bool, row[8 + 6 * n :])),
+        has_zero_p=list(map(bool, row[8 + 6 * n :])),
     )

@@ -35,7 +35,7 @@ MOST_TOKENS = 64  # of a text in one round
 FINGERPRINT_BYTES = 1 << 20  # from the end of a file, where weights are
 
 
-class Weights:
+class LoadedFile:
     """The weights of a file, which llama.cpp frees with the last model that reads them."""
 
     def __init__(self, path: Path) -> None:
@@ -56,7 +56,7 @@ class LlamaCppModel:
         config: PretrainedConfig,
         vocabulary: int,
         present: DraftTokens | None = None,
-        weights: Weights | None = None,
+        loaded: LoadedFile | None = None,
     ) -> None:
         self.path, self.config, self.vocabulary, self.present = path, config, vocabulary, present
         self._other: LlamaCppModel | None = None  # see ``plain``
@@ -69,8 +69,8 @@ class LlamaCppModel:
         self._batch = TokenBatch()
         self._free: Callable[[], object] = lambda: None
         self._library, self._context = library(), None
-        self._weights = weights or Weights(path)
-        tokens = self._library.llama_model_get_vocab(self._weights.pointer)
+        self._loaded = loaded or LoadedFile(path)
+        tokens = self._library.llama_model_get_vocab(self._loaded.pointer)
         self.layers: Sequence[int] = ()
         self._tokens: int = self._library.llama_vocab_n_tokens(tokens)
 
@@ -98,11 +98,11 @@ class LlamaCppModel:
     def metadata(self, key: str) -> str | None:
         """Return a text in the file's metadata; None if it has none by this name."""
         get, name = self._library.llama_model_meta_val_str, key.encode()
-        size = get(self._weights.pointer, name, None, 0)
+        size = get(self._loaded.pointer, name, None, 0)
         if size < 0:
             return None
         buffer = ctypes.create_string_buffer(size + 1)
-        get(self._weights.pointer, name, buffer, len(buffer))
+        get(self._loaded.pointer, name, buffer, len(buffer))
         return buffer.value.decode()
 
     def reserve(self, rows: int, capacity: int, at_once: int = MOST_TOKENS) -> int:
@@ -118,7 +118,7 @@ class LlamaCppModel:
             # Flash attention rounds to float16, and so does the default cache.
             params.flash_attn_type, params.type_k, params.type_v = 0, FLOAT32, FLOAT32
             self._cached, self._prompts = [[] for _ in range(rows)], {}
-            self._context = self._library.llama_init_from_model(self._weights.pointer, params)
+            self._context = self._library.llama_init_from_model(self._loaded.pointer, params)
             if not self._context:
                 raise RunError(
                     f"llama.cpp cannot allocate {rows} texts of {self.capacity} tokens "
@@ -241,7 +241,7 @@ class LlamaCppModel:
 
     def twin(self) -> LlamaCppModel:
         """Return the same weights with a cache of their own."""
-        return LlamaCppModel(self.path, self.config, self.vocabulary, self.present, self._weights)
+        return LlamaCppModel(self.path, self.config, self.vocabulary, self.present, self._loaded)
 
     def weight_bytes(self) -> int:
         """Return the size of the files; a step reads all but most of the embedding table."""

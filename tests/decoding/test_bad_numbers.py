@@ -99,7 +99,7 @@ def test_numbers_that_are_not_used_may_be_undefined():
     """After the first rejection a rule may divide by zero."""
     used = ([1, 2], (0.0, 1.0), (0.1, 0.1), [7, 8], [True, True])
     report = RoundReport(
-        9, 1, 2, *used, accept=[1.0, 0.5], expected=[1.0, 0.5], weights=[], zero_p=[]
+        9, 1, 2, *used, accept=[1.0, 0.5], expected=[1.0, 0.5], weights=[], has_zero_p=[]
     )
     assert report.fault() is None
     rejected = report._replace(accepted=0, accept=[0.5, NAN], expected=[0.5, NAN])

@@ -51,6 +51,7 @@ def test_a_sound_sample_passes(tokens, stopped_by):
         (sample(SOUND, tokens=6), "the text has 6 tokens, its rounds 7"),
         (sample(SOUND, tokens=8), "the text has 8 tokens, its rounds 7"),
         (sample(SOUND, stopped_by="eos"), "the text has 8 tokens, its rounds 7"),
+        (sample(SOUND).filled(zero_p=8), "zero_p is 8, of 7 tokens"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -44,7 +44,7 @@ def differing(
     prompts: dict[tuple[str, str, int], dict[str, SampleRecord]] = defaultdict(dict)
     for record, name in zip(records, names, strict=True):
         prompts[record.task, record.sample_id, record.turn or 0][name] = record
-    found: list[tuple[float, Differing]] = []
+    by_spread: list[tuple[float, Differing]] = []
     for (task, sample, turn), answers in prompts.items():
         texts = [visible((answer.text or "")[:LONGEST]) for answer in answers.values()]
         scores = [answer.quality for answer in answers.values() if answer.quality is not None]
@@ -62,8 +62,8 @@ def differing(
                 for (name, answer), text in zip(answers.items(), texts, strict=True)
             },
         }
-        found.append((spread, prompt))
-    return [prompt for _, prompt in sorted(found, key=lambda entry: -entry[0])]
+        by_spread.append((spread, prompt))
+    return [prompt for _, prompt in sorted(by_spread, key=lambda entry: -entry[0])]
 
 
 def pack(prompts: Sequence[Differing]) -> Answers:

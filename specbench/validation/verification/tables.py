@@ -64,6 +64,8 @@ def _impossible(record: SampleRecord) -> str:
         if emitted not in (accepted, accepted + 1):
             return f"round {number} has {accepted} accepted drafts and {emitted} tokens"
     tokens, emitted = _tokens(record), sum(rounds.emitted or ())
+    if (record.zero_p or 0) > tokens:
+        return f"zero_p is {record.zero_p}, of {tokens} tokens"
     return "" if emitted == tokens else f"the text has {tokens} tokens, its rounds {emitted}"
 
 

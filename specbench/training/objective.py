@@ -114,14 +114,16 @@ def surrogate(
 ) -> Surrogate:
     """Return what the epochs of an update share, from the texts of some steps.
 
-    ``start`` is the untrained head, and each prompt has ``texts`` adjacent texts.
+    ``start`` is the untrained head, and each prompt has ``texts`` adjacent texts. With one text a
+    prompt, all texts are compared with each other.
     """
     rollouts = joined([step.rollouts for step in steps])
     weight = head(rollouts.inputs)
     share = shares_of(rollouts, weight, torch.cat([step.likelihood for step in steps]))
     accepted = text_mean(1 - weight * rollouts.tv, rollouts)
     returns = torch.cat([step.reward for step in steps]) + acceptance_weight * accepted
-    advantage = advantages(returns.view(-1, texts), share.view(-1, texts))
+    group = texts if texts > 1 else len(returns)
+    advantage = advantages(returns.view(-1, group), share.view(-1, group))
     return Surrogate(rollouts, weight, start(rollouts.inputs), share, advantage, acceptance_weight)
 
 

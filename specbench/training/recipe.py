@@ -55,10 +55,12 @@ class HeadRecipe(Filters):
     )
     steps: int = option(60, "Steps, each with a set of roll-outs.", ge=1)
     prompts_per_step: int = option(16, "Prompts per step.", ge=1)
-    # The return of a text is compared with the mean of its prompt's texts.
-    rollouts: int = option(4, "Texts per prompt.", ge=2)
+    # The return of a text is compared with the mean of its prompt's texts, or with that of all
+    # texts of the step where a prompt has only one, as in the paper.
+    rollouts: int = option(4, "Texts per prompt.", ge=1)
     epochs_per_rollout: int = Field(4, ge=1)  # passes over each set; no option, but in files
     memory: int = Field(4, ge=1)  # steps whose texts an update reads; likewise
+    checks: int = Field(6, ge=1)  # measurements, of which the best is kept; 1: the last step is
     # After a short warm-up and before a cosine to zero.
     learning_rate: float = option(
         0.02, "Peak learning rate of Adam; lower for heads with many inputs.", gt=0

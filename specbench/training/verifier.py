@@ -37,7 +37,6 @@ from specbench.training.rollouts import AT_ONCE, Rollouts, drafted_rollouts, joi
 HELD_OUT_SEED, FINAL_SEED = RESERVED_SEEDS, 2 * RESERVED_SEEDS
 
 WIDTH = 128  # inputs of a head up to which the learning rate is used as it is
-CHECKS = 6  # measurements of the head during training
 
 
 class Training:
@@ -51,7 +50,6 @@ class Training:
         self, pair: LoadedPair, task: Task, recipe: HeadRecipe, materials: Materials
     ) -> None:
         self.pair, self.task, self.recipe, self.materials = pair, task, recipe, materials
-        self.checks = CHECKS  # measurements of the head during training
         self.tokens = recipe.text_tokens(task)  # the most of a text
         filters = Sampling(top_k=recipe.top_k, top_p=recipe.top_p, min_p=recipe.min_p)
         self.samplings = [filters.updated(temperature=t) for t in recipe.temperature]
@@ -236,7 +234,7 @@ class Training:
 
     def _checked(self, progress: objective.TrainingStep) -> objective.TrainingStep:
         """Measure the head on held-out prompts at some steps, and keep it if it is the best."""
-        step, steps, checks = progress.step, self.recipe.steps, self.checks
+        step, steps, checks = progress.step, self.recipe.steps, self.recipe.checks
         if step * checks // steps == (step - 1) * checks // steps:
             return progress
         texts = self.materials.held_out_texts

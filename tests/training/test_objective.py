@@ -106,6 +106,19 @@ def test_means_of_texts_and_advantages_by_hand():
     assert advantages(gains, torch.tensor([[3.0, 1.0], [0.0, 0.0]])).tolist() == [-1, 1, 2.5, 3.5]
 
 
+@pytest.mark.parametrize(("texts", "others"), [(1, [1, 2, 3]), (2, [1])])
+def test_a_text_is_compared_with_its_prompts_or_alone_with_all_of_the_step(texts, others):
+    toy, reward = Toy(), torch.tensor([4.0, 1.0, 0.0, 2.0]).double()
+    row = torch.arange(TEXTS * LENGTH) % 4
+    rollouts = toy.step().rollouts._replace(texts=["text"] * 4, cut=[False] * 4, row=row)
+    likelihood = rollouts.likelihood(toy.head(rollouts.inputs)).detach()
+    scored = module.Scored(rollouts, likelihood, reward)
+    advantage = module.surrogate(toy.head, toy.start, [scored], texts, 0.0).advantage
+    size = len(others) + 1
+    expected = (1 - 1 / size) * (reward[0] - reward[others].mean())
+    assert advantage[0].item() == pytest.approx(expected.item())
+
+
 def test_the_expected_gradient_is_exact_with_texts_of_another_head():
     """Over all pairs of texts of one token, it is 1 - 1/n of that of the mean return, n = 2."""
     generator = torch.Generator().manual_seed(0)

@@ -10,7 +10,12 @@ from typing import NamedTuple
 
 from specbench.decoding.drafters.registry import MODEL, DrafterSpec
 from specbench.decoding.heads.kinds import LINEAR
-from specbench.decoding.heads.registry import describe_heads, find_head, training_of
+from specbench.decoding.heads.registry import (
+    describe_heads,
+    find_head,
+    named_by_recipe,
+    training_of,
+)
 from specbench.engine.pairs import Loading, PairSpec
 from specbench.errors import UsageError, require
 from specbench.experiment.cells import Variant, cells_of, server_cells, with_head
@@ -71,6 +76,10 @@ def build_plan(
                 if method not in optional or parameters["head"]:
                     raise
                 headless.setdefault(method, []).append(task.name)
+        names = named_by_recipe(v["head"] for _, v in with_heads if "head" in v)
+        for _, parameters in with_heads:
+            if (head := parameters.get("head")) in names:
+                parameters["head"] = names[head]
         cells = cells_of(with_heads, draft_lengths, suited)
         misfits = [  # their heads read states of a draft model that does not draft
             cell

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from specbench.decoding.heads.kinds import LINEAR
 from specbench.engine.pairs import PairSpec, pairs
 from specbench.errors import UsageError, printable
-from specbench.runs.labels import BUNDLED, FAMILIES, RESULTS, UNTRAINED, VARIANTS
+from specbench.runs.labels import BUNDLED, FAMILIES, RESULTS, SEED, UNTRAINED, VARIANTS, recipe_of
 from specbench.schema import StrictModel, validated
 
 WEIGHTS = "head.safetensors"
@@ -135,6 +135,29 @@ def _members(family: Path) -> list[Path]:
 
     folders = [folder for prefix in VARIANTS.values() for folder in family.glob(f"{prefix}*")]
     return sorted((folder for folder in folders if folder.is_dir()), key=by_number)
+
+
+def named_by_recipe(heads: Iterable[HeadFile]) -> dict[HeadFile, HeadFile]:
+    """Return heads whose folders hide that they differ in their seed alone, with other names.
+
+    ``a`` and ``b`` with seeds 0 and 1 become ``a+b/seed-0`` and ``a+b/seed-1``, by which tables
+    know that they are of one recipe and print their mean.
+    """
+    recipes: dict[str, dict[int, HeadFile]] = {}
+    for head in heads:
+        if head.path.is_dir() and not recipe_of(head.name):
+            description = read_description(head.path)
+            recipe = dict(description.get("recipe") or {})
+            seed = recipe.pop("seed", None)
+            alike = [recipe, *(description.get(name) for name in ("kind", "task", "models"))]
+            if isinstance(seed, int):
+                recipes.setdefault(json.dumps(alike), {}).setdefault(seed, head)
+    names: dict[HeadFile, HeadFile] = {}
+    for seeds in recipes.values():
+        joined = "+".join(head.name.strip("/").replace("/", ".") for head in seeds.values())
+        of_seeds = {h: HeadFile(f"{joined}/{SEED}{seed}", h.path) for seed, h in seeds.items()}
+        names |= of_seeds if len(seeds) > 1 else {}
+    return names
 
 
 def training_of(head: HeadFile) -> dict[str, Any]:

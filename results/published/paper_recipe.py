@@ -7,6 +7,7 @@ stands in `paper-recipe.toml`. The same command resumes.
 import sys
 from pathlib import Path
 
+import pandas as pd
 import torch
 
 from specbench.cli import options
@@ -15,7 +16,8 @@ from specbench.decoding.drafters.registry import MODEL
 from specbench.decoding.heads.head import fingerprints, save_head
 from specbench.decoding.loop import DecodeOptions
 from specbench.engine.loading import load_pair
-from specbench.files import make_folder
+from specbench.files import make_folder, write_atomically
+from specbench.runs.labels import LOG
 from specbench.training import session
 from specbench.training.material import describe_data
 from specbench.training.recipe import CHECKPOINT, head_recipe
@@ -77,6 +79,8 @@ def main() -> None:
         if done % 5 == 4:
             for training in trainings:
                 session._save_checkpoint(training, head_folder(training) / CHECKPOINT)
+                log = pd.DataFrame(training.history).to_csv(index=False, lineterminator="\n")
+                write_atomically(head_folder(training) / LOG, log)
     for training in trainings:  # usable before their worth is measured
         training.restore_best()
         session._save_checkpoint(training, head_folder(training) / CHECKPOINT)

@@ -2,7 +2,7 @@ import json
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ from specbench.experiment.planning import Systems, build_plan
 from specbench.files import shown_path
 from specbench.methods.registry import METHODS
 from specbench.runs.configuration import DEFAULT_LIMIT, CellConfig, Settings
+from specbench.runs.labels import recipe_of
 from specbench.tasks.example import Example
 from specbench.tasks.prompts import PromptList
 from specbench.tasks.task import Generated, Task, load_task
@@ -142,6 +143,20 @@ def test_a_head_is_found_for_each_task(tmp_path):
     described = plan.describe()["tasks"][0]["cells"][0]["head"]
     path = str(tmp_path / "a")
     assert described == {"name": str(tmp_path), "path": path, "kind": "linear", "task": "math"}
+
+
+def test_heads_in_any_folders_are_of_one_recipe_if_only_their_seed_differs(tmp_path):
+    for seed, name in enumerate("ab"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "head.safetensors").touch()
+        description = {"kind": "linear", "task": "a", "recipe": {"steps": 2, "seed": seed}}
+        (tmp_path / name / "head.json").write_text(json.dumps(description))
+    heads = [str(tmp_path / name) for name in "ab"]
+    systems = Systems(method_variants(["diversed"], {"head": heads}), [5])
+    (task,) = build_plan(PAIR, [make_task("a")], systems, Settings()).tasks
+    names = [dict(cell.parameters)["head"].name for cell in task.cells]
+    assert len({recipe_of(name) for name in names} - {None}) == 1
+    assert [PurePath(name).name for name in names] == ["seed-0", "seed-1"]
 
 
 def test_methods_run_with_every_combination_of_their_values():

@@ -145,7 +145,7 @@ def named_by_recipe(heads: Iterable[HeadFile]) -> dict[HeadFile, HeadFile]:
     """
     recipes: dict[str, dict[int, HeadFile]] = {}
     for head in heads:
-        if head.path.is_dir() and not recipe_of(head.name):
+        if is_head(head.path) and not recipe_of(head.name):
             description = read_description(head.path)
             recipe = dict(description.get("recipe") or {})
             seed = recipe.pop("seed", None)

@@ -13,6 +13,7 @@ from specbench.decoding.heads.registry import (
     expand_family,
     find_head,
     listed_heads,
+    named_by_recipe,
     read_description,
     training_of,
 )
@@ -115,6 +116,32 @@ def test_a_family_lists_its_members_in_order(tmp_path):
         make_head(tmp_path / "l" / name / "math")
     names = [Path(each).name for each in expand_family(str(tmp_path / "l"))]
     assert names == ["loss-2", "loss-10", "loss-old"]
+
+
+@pytest.mark.parametrize(
+    ("other", "joined"),
+    [
+        ({}, True),
+        ({"recipe": {"steps": 2, "seed": 0}}, False),
+        ({"recipe": {"steps": 3, "seed": 1}}, False),
+        ({"recipe": {"steps": 2}}, False),
+        ({"task": "math"}, False),
+        ({"kind": "features"}, False),
+        ({"models": {"target": "other"}}, False),
+    ],
+)
+def test_heads_that_differ_in_their_seed_alone_are_named_by_their_recipe(tmp_path, other, joined):
+    told = {"recipe": {"steps": 2, "seed": 0}, "task": "news", "kind": "linear"}
+    one = HeadFile("h/a", make_head(tmp_path / "a", **told))
+    told |= {"recipe": {"steps": 2, "seed": 1}, **other}
+    two = HeadFile("h/b/", make_head(tmp_path / "b", **told))
+    in_place = HeadFile("seed-2", make_head(tmp_path / "seed-2", **told))
+    names = named_by_recipe([one, two, in_place, HeadFile("untrained", Path("untrained"))])
+    pairs = [
+        (one, HeadFile("h.a+h.b/seed-0", one.path)),
+        (two, HeadFile("h.a+h.b/seed-1", two.path)),
+    ]
+    assert names == (dict(pairs) if joined else {})
 
 
 def test_the_note_names_the_head_and_its_training(tmp_path, stored):

@@ -4,6 +4,7 @@
 stands in `paper-recipe.toml`. The same command resumes.
 """
 
+import json
 import sys
 from pathlib import Path
 
@@ -11,19 +12,17 @@ import pandas as pd
 import torch
 
 from specbench.cli import options
-from specbench.config import DRAFT_LENGTH
-from specbench.decoding.drafters.registry import MODEL
 from specbench.decoding.heads.head import fingerprints, save_head
-from specbench.decoding.loop import DecodeOptions
 from specbench.engine.loading import load_pair
 from specbench.files import make_folder, write_atomically
 from specbench.runs.labels import LOG
-from specbench.training import session
+from specbench.training import front, session
 from specbench.training.material import describe_data
 from specbench.training.recipe import CHECKPOINT, head_recipe
-from specbench.training.rollouts import _decoded, _draft_law
+from specbench.training.rollouts import roll_out
 from specbench.training.verifier import Training
 
+THREADS = 2
 SEEDS = (0, 1, 2)
 
 
@@ -34,28 +33,31 @@ def head_folder(training: Training) -> Path:
 
 def together(trainings: list[Training], done: int) -> None:
     """Draw the texts of one step for all heads in a batch, and update each by its own."""
-    first = trainings[0]
-    size = first.recipe.prompts_per_step
-    chosen = [t.materials.train.taken(done * size, size) for t in trainings]
-    rows = [material.prompts[i] for i in range(size) for material in chosen]
-    drafter = MODEL.kind.load(first.pair)
-    how = (first.samplings[0], DRAFT_LENGTH, first.tokens, done, first.task.stop, len(rows))
-    settings = DecodeOptions(*how, drafter, law=_draft_law)
-    texts = _decoded(first.pair, [t.head for t in trainings], rows, settings)
+    first, size = trainings[0], trainings[0].recipe.prompts_per_step
+    chosen = first.materials.train.taken(done * size, size)
+    heads = [training.head for training in trainings]
+    how = (first.generator, first.task.stop, first.samplings[0])
+    texts = roll_out(first.pair, heads, chosen.prompts, first.tokens, *how)
     for number, training in enumerate(trainings):
         mine = texts.every(len(trainings), number)
+        training.materials = training.materials._replace(train=first.materials.train)
         training._roll_out = lambda *_, mine=mine: mine  # type: ignore[method-assign]
-        training._checked = lambda progress: progress  # type: ignore
+        training._checked = lambda progress: progress  # type: ignore[method-assign]
         print(f"step {done + 1} of seed {training.recipe.seed}: {training.take_step()}", flush=True)
         del training._roll_out, training._checked
 
 
 def main() -> None:
-    """Train the heads, and measure at the end what each is worth."""
-    torch.set_num_threads(1)
-    here = Path(__file__).parent
-    name = f"{here / 'paper-recipe.toml'}:qwen2.5-coder"
-    models = options.Models(pair=name, models=Path(sys.argv[1]), threads=1)
+    """Train the heads; what each is worth is measured by a run."""
+    torch.set_num_threads(THREADS)
+    # Known from the trainings of `whole`, so the static weights need not be measured again; their
+    # texts are only needed for how large the inputs of a head are.
+    recorded = Path(__file__).parent / "heads" / "whole" / "seed-0" / "mbpp" / "head.json"
+    front.slope = lambda static: json.loads(recorded.read_text())["slope"]
+    front.require_trade = lambda *_: None
+    Training.front_is_measured = property(lambda training: bool(training.static))  # type: ignore
+    name = f"{Path(__file__).parent / 'paper-recipe.toml'}:qwen2.5-coder"
+    models = options.Models(pair=name, models=Path(sys.argv[1]), threads=THREADS)
     spec = models.spec()
     [task] = options.Tasks(task=["mbpp"], folder=Path(sys.argv[2])).tasks()
     pair = load_pair(spec, models.loading())
@@ -65,31 +67,27 @@ def main() -> None:
         folder = Path(sys.argv[3]) / f"seed-{seed}" / "mbpp"
         trainings.append(session.prepare(pair, task, recipe, folder, resume=True))
         make_folder(folder)
-    session.share_fronts(trainings)
-    if not trainings[0].begun:
-        folders = {head_folder(t): t for t in trainings[1:]}
-        session.start(trainings[0], head_folder(trainings[0]), folders, print)
+    trainings[0].measure_front(lambda *_: None)
     for training in trainings:
+        training.static = trainings[0].static
         if not training.begun:
             training.begin()
         rate = training.rate_scale * training.recipe.learning_rate
         print(f"peak rate {rate:.2e}, slope {training.slope:.3f}", flush=True)
-    while (done := len(trainings[0].history)) < trainings[0].recipe.steps:
+    steps = trainings[0].recipe.steps
+    while (done := len(trainings[0].history)) < steps:
         together(trainings, done)
-        if done % 5 == 4:
+        if done % 5 == 4 or done + 1 == steps:
             for training in trainings:
                 session._save_checkpoint(training, head_folder(training) / CHECKPOINT)
                 log = pd.DataFrame(training.history).to_csv(index=False, lineterminator="\n")
                 write_atomically(head_folder(training) / LOG, log)
-    for training in trainings:  # usable before their worth is measured
-        training.restore_best()
-        session._save_checkpoint(training, head_folder(training) / CHECKPOINT)
-        description = describe_data(task, training.materials.left_out())
-        description |= {"kind": "linear", "models": fingerprints(pair)}
-        save_head(training.head, head_folder(training), description)
     for training in trainings:
-        training.head.requires_grad_(False)
-        session.carry_out(training, head_folder(training), lambda step: None)
+        description = describe_data(task, training.materials.left_out())
+        description |= {"pair": pair.name, "kind": training.recipe.head_kind}
+        description |= {"models": fingerprints(pair), "recipe": training.recipe.model_dump()}
+        description |= {"slope": training.slope, "best_step": None, "seeds_together": SEEDS}
+        save_head(training.head, head_folder(training), description)
 
 
 if __name__ == "__main__":

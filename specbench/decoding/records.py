@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from itertools import accumulate
 from math import isfinite
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 StopReason = Literal["eos", "length", "stop"]
 
@@ -121,14 +123,26 @@ class RoundReport(NamedTuple):
         )
 
 
-def new_token_columns(draft_length: int) -> slice:
-    """Return which columns of ``StepOutput.report`` hold the round's tokens, ``[n + 1]``."""
-    return slice(3, 4 + draft_length)
+#: The columns of ``StepOutput.report`` in order: how many each has for every draft, and besides.
+#: Every field of ``RoundReport`` is one; a round without drafts has only the columns besides.
+REPORT = {
+    **{"length": (0, 1), "accepted": (0, 1), "proposed": (0, 1), "new_tokens": (1, 1)},
+    **{"source": (0, 2), "logits": (0, 2), "drafted": (1, 0), "agreed": (1, 0), "accept": (1, 0)},
+    **{"expected": (1, 0), "weights": (1, 0), "has_zero_p": (1, 1)},
+}
+
+
+@cache
+def report_columns(draft_length: int) -> dict[str, slice]:
+    """Return which columns of ``StepOutput.report`` hold each field of ``RoundReport``."""
+    ends = [*accumulate(each * draft_length + besides for each, besides in REPORT.values())]
+    return dict(zip(REPORT, map(slice, [0, *ends], ends), strict=False))
 
 
 def drafts_in(columns: int) -> int:
     """Return how many drafts a round with so many columns of ``StepOutput.report`` had."""
-    return (columns - 9) // 7
+    each, besides = map(sum, zip(*REPORT.values(), strict=True))
+    return (columns - besides) // each
 
 
 def read_report(row: Sequence[float]) -> RoundReport:
@@ -137,22 +151,17 @@ def read_report(row: Sequence[float]) -> RoundReport:
     The numbers may be float32, which represents tokens and lengths exactly up to 2^24. Weights are
     ``NO_WEIGHT`` for rules without them.
     """
-    n = drafts_in(len(row))
-    length, accepted, proposed = map(int, row[:3])
-    least, total, target, draft = row[4 + n : 8 + n]
-    per_draft = [row[8 + k * n : 8 + (k + 1) * n] for k in range(1, 6)]
-    drafted, agreed, accept, expected, weights = per_draft
+    columns = report_columns(drafts_in(len(row)))
+    at: dict[str, Any] = {name: row[place] for name, place in columns.items()}
     return RoundReport(
-        length,
-        accepted,
-        proposed,
-        list(map(int, row[new_token_columns(n)])),
-        (least, total),
-        (target, draft),
-        drafted=list(map(int, drafted)),
-        agreed=list(map(bool, agreed)),
-        accept=list(accept),
-        expected=list(expected),
-        weights=[] if {*weights} == {NO_WEIGHT} else list(weights),
-        has_zero_p=list(map(bool, row[8 + 6 * n :])),
+        *(int(number) for name in ("length", "accepted", "proposed") for number in at[name]),
+        new_tokens=[*map(int, at["new_tokens"])],
+        source=tuple(at["source"]),
+        logits=tuple(at["logits"]),
+        drafted=[*map(int, at["drafted"])],
+        agreed=[*map(bool, at["agreed"])],
+        accept=[*at["accept"]],
+        expected=[*at["expected"]],
+        weights=[] if {*at["weights"]} == {NO_WEIGHT} else [*at["weights"]],
+        has_zero_p=[*map(bool, at["has_zero_p"])],
     )

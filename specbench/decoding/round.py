@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from specbench.decoding.drafting import Drafter, Drafts, State, context_of, kv_length, within
-from specbench.decoding.records import NO_WEIGHT
+from specbench.decoding.records import NO_WEIGHT, REPORT
 from specbench.decoding.sampling import Sampling, draw
 from specbench.engine.device import Timestamp, timestamp
 from specbench.engine.pair import LoadedPair, Model
@@ -43,7 +43,7 @@ class StepOutput(NamedTuple):
 
     last: Tensor  # [B, 2] the two newest tokens
     length: Tensor  # [B] tokens of each text
-    report: Tensor  # [B, columns] the data for the host, see ``records.read_report``
+    report: Tensor  # [B, columns] the data for the host, see ``records.REPORT``
     # [B, n + 1, 2] log p and log of the law
     laws: Tensor | None = None
     states: Tensor | None = None  # [B, W, layers * hidden] the next ``State.states``
@@ -112,8 +112,11 @@ def autoregressive_step(model: Model, state: State, sampling: Sampling) -> StepO
     p = output.p[:, 0]
     x = (p.argmax(-1) if sampling.greedy else draw(p, state.uniforms[:, 0]))[:, None]
     none, length = torch.zeros_like(x), state.length + state.active
-    checks = _checks(p, output.p1, output.p1[:, :0])
-    report = torch.cat((length[:, None], none, none, x, checks, none), 1)
+    report = _report(
+        **{"length": length[:, None], "accepted": none, "proposed": none, "new_tokens": x},
+        **_checks(p, output.p1, output.p1[:, :0]),
+        **{"has_zero_p": none},
+    )
     return StepOutput(torch.cat((state.last[:, 1:], x), 1), length, report)
 
 
@@ -177,16 +180,20 @@ def verify(
     weight = torch.full_like(expected, NO_WEIGHT)
     if verdict.weight is not None:
         weight = verdict.weight.reshape(rows, n)
-    tokens = (length[:, None], accepted, proposed, new_tokens)
     has_zero_p = p.gather(2, new_tokens[..., None])[..., 0] == 0
-    report = (*tokens, _checks(source, p1, q1), x, agreed, accept, expected, weight, has_zero_p)
+    report = _report(
+        **{"length": length[:, None], "accepted": accepted, "proposed": proposed},
+        **{"new_tokens": new_tokens, "drafted": x, "agreed": agreed, "accept": accept},
+        **{"expected": expected, "weights": weight, "has_zero_p": has_zero_p},
+        **_checks(source, p1, q1),
+    )
     if state.states is not None and states is not None:
         width = state.states.shape[1]
         window = torch.arange(width, device=p.device) + accepted + 1  # up to the last accepted
         first = width + 1 - state.length[:, None]  # before it are copies of the text's first state
         states = torch.cat((state.states, states), 1)[row, window.maximum(first)]
     laws = None if law is None else laws_of_tokens(law, at, verdict, p, new_tokens, is_proposed)
-    return StepOutput(last, length, torch.cat(report, 1), laws, states)
+    return StepOutput(last, length, report, laws, states)
 
 
 def texts_in_cache(rows: Tensor) -> int:
@@ -233,13 +240,19 @@ def laws_of_tokens(
     return torch.cat(of_tokens, -1).clamp_min(TINY).log()
 
 
-def _checks(source: Tensor, p1: Tensor, q1: Tensor) -> Tensor:
-    """Return four numbers per text ``[B, 4]`` that show whether a round is valid.
+def _checks(source: Tensor, p1: Tensor, q1: Tensor) -> dict[str, Tensor]:
+    """Return the numbers ``[B, 2]`` by which ``RoundReport.fault`` tells whether a round is valid.
 
-    The first is negative if a number of ``source`` ``[B, V]`` is; the second is the sum. The third
-    is NaN if the target's logits are not finite, and the fourth if the draft's are not: then a
-    whole row of their softmax ``p1`` or ``q1`` ``[B, n, V]`` is NaN, so one column is enough.
+    Of ``source`` ``[B, V]`` that is the least number and the sum. Where the logits of a model are
+    not finite, a whole row of their softmax ``p1`` or ``q1`` ``[B, n, V]`` is NaN, so one column is
+    enough.
     """
-    logits = (softmax[:, :, 0].sum(1) for softmax in (p1, q1))
+    logits = [softmax[:, :, 0].sum(1) for softmax in (p1, q1)]
     blocks = in_blocks(source, BLOCK, 0.0)
-    return torch.stack((blocks.amin(-1).amin(-1), blocks.sum(-1).sum(-1), *logits), 1)
+    sums = [blocks.amin(-1).amin(-1), blocks.sum(-1).sum(-1)]
+    return {"source": torch.stack(sums, 1), "logits": torch.stack(logits, 1)}
+
+
+def _report(**columns: Tensor) -> Tensor:
+    """Join the columns of a round ``[B, ...]`` in the order of ``records.REPORT``."""
+    return torch.cat([columns[name] for name in REPORT if name in columns], 1)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from specbench.decoding.drafting import Drafts, State
-from specbench.decoding.records import new_token_columns
+from specbench.decoding.records import report_columns
 from specbench.decoding.round import TargetOutput, texts_in_cache, verify
 from specbench.errors import UsageError
 from specbench.serving.arm import ARGUMENT, ROUNDS, VLLM
@@ -69,7 +69,7 @@ def reject(
     The tokens ``bonus`` ``[B, 1]`` follow if all drafts of a request are accepted; ``generators``
     are those of requests with a seed, by row. Return the new tokens of each request ``[B, n + 1]``,
     with ``END`` behind its last one and n the largest number of drafts, and the report
-    ``[B, columns]`` of the round, see ``records.read_report``.
+    ``[B, columns]`` of the round, see ``records.REPORT``.
     """
     device, n = drafts.logits.device, max(drafts.counts, default=0)
     if n == 0:
@@ -89,7 +89,7 @@ def reject(
     ]
     order = torch.tensor([row for rows in groups.values() for row in rows])
     report = torch.cat(reports)[order.argsort().to(device)]
-    tokens = report[:, new_token_columns(n)].int()
+    tokens = report[:, report_columns(n)["new_tokens"]].int()
     return torch.where(torch.arange(n + 1, device=device) <= report[:, 1:2], tokens, END), report
 
 

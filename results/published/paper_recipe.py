@@ -16,13 +16,14 @@ from specbench.decoding.heads.head import fingerprints, save_head
 from specbench.engine.loading import load_pair
 from specbench.files import make_folder, write_atomically
 from specbench.runs.labels import LOG
-from specbench.training import front, session
+from specbench.training import front, objective, session
 from specbench.training.material import describe_data
 from specbench.training.recipe import CHECKPOINT, head_recipe
 from specbench.training.rollouts import roll_out
 from specbench.training.verifier import Training
 
 THREADS = 2
+UPDATES = 2  # whose texts are drawn together
 SEEDS = (0, 1, 2)
 
 
@@ -32,19 +33,34 @@ def head_folder(training: Training) -> Path:
 
 
 def together(trainings: list[Training], done: int) -> None:
-    """Draw the texts of one step for all heads in a batch, and update each by its own."""
-    first, size = trainings[0], trainings[0].recipe.prompts_per_step
-    chosen = first.materials.train.taken(done * size, size)
+    """Draw the texts of two updates for all heads in a batch, and update each head by its own.
+
+    Those of the second update count as often as the head that the first left is likelier to write
+    them, as texts of earlier steps do in ``train``.
+    """
+    first, size, count = trainings[0], trainings[0].recipe.prompts_per_step, len(trainings)
+    train = first.materials.train
+    chosen = train.taken(done * size, UPDATES * size)
     heads = [training.head for training in trainings]
     how = (first.generator, first.task.stop, first.samplings[0])
     texts = roll_out(first.pair, heads, chosen.prompts, first.tokens, *how)
+    surrogate = objective.surrogate
     for number, training in enumerate(trainings):
-        mine = texts.every(len(trainings), number)
-        training.materials = training.materials._replace(train=first.materials.train)
-        training._roll_out = lambda *_, mine=mine: mine  # type: ignore[method-assign]
-        training._checked = lambda progress: progress  # type: ignore[method-assign]
-        print(f"step {done + 1} of seed {training.recipe.seed}: {training.take_step()}", flush=True)
-        del training._roll_out, training._checked
+        parts = [texts.every(UPDATES * count, count * u + number) for u in range(UPDATES)]
+        with torch.no_grad():
+            written = [mine.likelihood(training.head(mine.inputs)) for mine in parts]
+        for update, (mine, likelihood) in enumerate(zip(parts, written, strict=True)):
+            training.materials = training.materials._replace(train=chosen.every(UPDATES, update))
+            training._roll_out = lambda *_, mine=mine: mine  # type: ignore[method-assign]
+            training._checked = lambda progress: progress  # type: ignore[method-assign]
+            objective.surrogate = lambda head, start, steps, *rest, of=likelihood: surrogate(
+                head, start, [step._replace(likelihood=of) for step in steps], *rest
+            )
+            step = training.take_step()
+            print(f"step {step.step} of seed {training.recipe.seed}: {step}", flush=True)
+            del training._roll_out, training._checked
+        training.materials = training.materials._replace(train=train)
+    objective.surrogate = surrogate
 
 
 def main() -> None:
@@ -77,11 +93,10 @@ def main() -> None:
     steps = trainings[0].recipe.steps
     while (done := len(trainings[0].history)) < steps:
         together(trainings, done)
-        if done % 5 == 4 or done + 1 == steps:
-            for training in trainings:
-                session._save_checkpoint(training, head_folder(training) / CHECKPOINT)
-                log = pd.DataFrame(training.history).to_csv(index=False, lineterminator="\n")
-                write_atomically(head_folder(training) / LOG, log)
+        for training in trainings:
+            session._save_checkpoint(training, head_folder(training) / CHECKPOINT)
+            log = pd.DataFrame(training.history).to_csv(index=False, lineterminator="\n")
+            write_atomically(head_folder(training) / LOG, log)
     for training in trainings:
         description = describe_data(task, training.materials.left_out())
         description |= {"pair": pair.name, "kind": training.recipe.head_kind}

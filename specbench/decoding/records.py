@@ -153,8 +153,11 @@ def read_report(row: Sequence[float]) -> RoundReport:
     """
     columns = report_columns(drafts_in(len(row)))
     at: dict[str, Any] = {name: row[place] for name, place in columns.items()}
+    [length], [accepted], [proposed] = at["length"], at["accepted"], at["proposed"]
     return RoundReport(
-        *(int(number) for name in ("length", "accepted", "proposed") for number in at[name]),
+        int(length),
+        int(accepted),
+        int(proposed),
         new_tokens=[*map(int, at["new_tokens"])],
         source=tuple(at["source"]),
         logits=tuple(at["logits"]),

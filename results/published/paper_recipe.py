@@ -23,7 +23,7 @@ from specbench.training.rollouts import roll_out
 from specbench.training.verifier import Training
 
 THREADS = 2
-UPDATES = 2  # whose texts are drawn together
+UPDATES = 4  # whose texts are drawn together; 2 at first
 SEEDS = (0, 1, 2)
 
 
@@ -33,24 +33,24 @@ def head_folder(training: Training) -> Path:
 
 
 def together(trainings: list[Training], done: int) -> None:
-    """Draw the texts of two updates for all heads in a batch, and update each head by its own.
+    """Draw the texts of some updates for all heads in a batch, and update each head by its own.
 
-    Those of the second update count as often as the head that the first left is likelier to write
+    Those of later updates count as often as the head that the first ones left is likelier to write
     them, as texts of earlier steps do in ``train``.
     """
     first, size, count = trainings[0], trainings[0].recipe.prompts_per_step, len(trainings)
-    train = first.materials.train
-    chosen = train.taken(done * size, UPDATES * size)
+    train, updates = first.materials.train, min(UPDATES, first.recipe.steps - done)
+    chosen = train.taken(done * size, updates * size)
     heads = [training.head for training in trainings]
     how = (first.generator, first.task.stop, first.samplings[0])
     texts = roll_out(first.pair, heads, chosen.prompts, first.tokens, *how)
     surrogate = objective.surrogate
     for number, training in enumerate(trainings):
-        parts = [texts.every(UPDATES * count, count * u + number) for u in range(UPDATES)]
+        parts = [texts.every(updates * count, count * u + number) for u in range(updates)]
         with torch.no_grad():
             written = [mine.likelihood(training.head(mine.inputs)) for mine in parts]
         for update, (mine, likelihood) in enumerate(zip(parts, written, strict=True)):
-            training.materials = training.materials._replace(train=chosen.every(UPDATES, update))
+            training.materials = training.materials._replace(train=chosen.every(updates, update))
             training._roll_out = lambda *_, mine=mine: mine  # type: ignore[method-assign]
             training._checked = lambda progress: progress  # type: ignore[method-assign]
             objective.surrogate = lambda head, start, steps, *rest, of=likelihood: surrogate(

@@ -192,9 +192,10 @@ class Batch:
         """
         # Queued before the host waits, so that the device need not wait for the host.
         if self._tokens is not None:
-            n = records.drafts_in(result.report.shape[1])
-            new_tokens = result.report[:, records.report_columns(n)["new_tokens"]].long()
-            positions = self._rows.length[:, None] + torch.arange(1 + n, device=new_tokens.device)
+            columns = records.report_columns(result.report.shape[1])
+            new_tokens = result.report[:, columns["new_tokens"]].long()
+            further = torch.arange(new_tokens.shape[1], device=new_tokens.device)
+            positions = self._rows.length[:, None] + further
             self._tokens.scatter_(1, positions, new_tokens)  # rejected ones are overwritten
         if self._states is not None and result.states is not None:
             self._states.copy_(result.states)

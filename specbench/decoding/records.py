@@ -133,16 +133,12 @@ REPORT = {
 
 
 @cache
-def report_columns(draft_length: int) -> dict[str, slice]:
-    """Return which columns of ``StepOutput.report`` hold each field of ``RoundReport``."""
-    ends = [*accumulate(each * draft_length + besides for each, besides in REPORT.values())]
-    return dict(zip(REPORT, map(slice, [0, *ends], ends), strict=False))
-
-
-def drafts_in(columns: int) -> int:
-    """Return how many drafts a round with so many columns of ``StepOutput.report`` had."""
+def report_columns(count: int) -> dict[str, slice]:
+    """Return which of so many columns of ``StepOutput.report`` hold each field of a report."""
     each, besides = map(sum, zip(*REPORT.values(), strict=True))
-    return (columns - besides) // each
+    drafts = (count - besides) // each
+    ends = [*accumulate(each * drafts + besides for each, besides in REPORT.values())]
+    return dict(zip(REPORT, map(slice, [0, *ends], ends), strict=False))
 
 
 def read_report(row: Sequence[float]) -> RoundReport:
@@ -151,8 +147,7 @@ def read_report(row: Sequence[float]) -> RoundReport:
     The numbers may be float32, which represents tokens and lengths exactly up to 2^24. Weights are
     ``NO_WEIGHT`` for rules without them.
     """
-    columns = report_columns(drafts_in(len(row)))
-    at: dict[str, Any] = {name: row[place] for name, place in columns.items()}
+    at: dict[str, Any] = {name: row[of] for name, of in report_columns(len(row)).items()}
     [length], [accepted], [proposed] = at["length"], at["accepted"], at["proposed"]
     return RoundReport(
         int(length),

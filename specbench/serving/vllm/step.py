@@ -89,8 +89,9 @@ def reject(
     ]
     order = torch.tensor([row for rows in groups.values() for row in rows])
     report = torch.cat(reports)[order.argsort().to(device)]
-    tokens = report[:, report_columns(n)["new_tokens"]].int()
-    return torch.where(torch.arange(n + 1, device=device) <= report[:, 1:2], tokens, END), report
+    columns = report_columns(report.shape[1])
+    accepted, tokens = report[:, columns["accepted"]], report[:, columns["new_tokens"]].int()
+    return torch.where(torch.arange(n + 1, device=device) <= accepted, tokens, END), report
 
 
 def _report(

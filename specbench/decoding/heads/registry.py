@@ -10,6 +10,7 @@ import errno
 import json
 import math
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -145,7 +146,9 @@ def named_by_recipe(heads: Iterable[HeadFile]) -> dict[HeadFile, HeadFile]:
     """
     recipes: dict[str, dict[int, HeadFile]] = {}
     for head in heads:
-        if is_head(head.path) and not recipe_of(head.name):
+        if not is_head(head.path) or recipe_of(head.name):
+            continue
+        with suppress(UsageError):  # loading it will report the error
             description = read_description(head.path)
             recipe = dict(description.get("recipe") or {})
             seed = recipe.pop("seed", None)

@@ -1,7 +1,7 @@
 """Train heads of several seeds by the paper's recipe together: their texts share a batch.
 
-`python results/published/paper_recipe.py MODELS DATA OUTPUT` with the seeds 0, 1 and 2; the recipe
-stands in `paper-recipe.toml`. The same command resumes.
+`python results/published/paper_recipe.py MODELS DATA OUTPUT [W]` with the seeds 0, 1 and 2, from
+the weight W; the recipe stands in `paper-recipe.toml`. The same command resumes.
 """
 
 import json
@@ -79,7 +79,8 @@ def main() -> None:
     pair = load_pair(spec, models.loading())
     trainings = []
     for seed in SEEDS:
-        recipe = head_recipe(spec, task, {"seed": seed})
+        start = {"initial_weight": float(sys.argv[4])} if len(sys.argv) > 4 else {}
+        recipe = head_recipe(spec, task, {"seed": seed, **start})
         folder = Path(sys.argv[3]) / f"seed-{seed}" / "mbpp"
         trainings.append(session.prepare(pair, task, recipe, folder, resume=True))
         make_folder(folder)

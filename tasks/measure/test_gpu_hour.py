@@ -89,7 +89,7 @@ def test_a_killed_hour_resumes(tmp_path):
     marker = tmp_path / "marker"
     program = f"""
 import os, pathlib, signal, sys
-from tests.measure.test_gpu_hour import MACHINE, hour, part
+from tasks.measure.test_gpu_hour import MACHINE, hour, part
 kill = '''
 import os, pathlib, signal
 marker = pathlib.Path({str(marker)!r})
@@ -147,7 +147,7 @@ def test_ending_the_hour_ends_the_running_part(tmp_path):
     program = f"""
 import pathlib, sys
 from tasks.measure import gpu_hour
-from tests.measure.test_gpu_hour import MACHINE, part
+from tasks.measure.test_gpu_hour import MACHINE, part
 child = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
 gpu_hour.machine = lambda: MACHINE
 gpu_hour.parts = lambda folder: [part("long", child)]

@@ -39,8 +39,9 @@ def print_plan(jobs: Sequence[HeadJob], spec: PairSpec, loading: Loading) -> Non
         texts = recipe.steps * recipe.prompts_per_step * recipe.rollouts
         print(
             f"{job} on {spec.name}: {recipe.head_kind} head, {recipe.steps} steps of "
-            f"{recipe.prompts_per_step} prompts with {recipe.rollouts} text{'s' * (recipe.rollouts > 1)} each "
-            f"({texts:,} texts of up to {recipe.text_tokens(job.task)} tokens), reward "
+            f"{recipe.prompts_per_step} prompts with {recipe.rollouts} text"
+            f"{'s' * (recipe.rollouts > 1)} each ({texts:,} texts "
+            f"of up to {recipe.text_tokens(job.task)} tokens), reward "
             f"{recipe.metric_for(job.task)}; {job.folder}"
         )
     if jobs:

@@ -6,14 +6,13 @@ import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 import typer
 
 from specbench.config import Options
 from specbench.errors import RunError, UsageError
 
-Number = TypeVar("Number", int, float)
 #: The options that help shows first.
 LEADING = (
     *("task", "prompts", "method", "pair", "target", "draft", "drafter", "server", "limit"),
@@ -98,17 +97,6 @@ def split(option: str, values: Sequence[str]) -> list[str]:
     return names
 
 
-def parse_numbers(option: str, text: str, kind: Callable[[str], Number]) -> list[Number]:
-    """Return the distinct numbers of a comma-separated list; refuse anything else."""
-    try:
-        return list(dict.fromkeys(kind(part) for part in split(option, [text])))
-    except ValueError as error:
-        numbers = "whole numbers" if kind is int else "numbers"
-        raise UsageError(
-            f"{option} cannot be {text!r}: give {numbers} separated by commas"
-        ) from error
-
-
 class _Group(NamedTuple):
     model: type[Options]
     names: Collection[str]
@@ -139,11 +127,16 @@ def _read(model: type[Options], name: str, value: Any) -> Any:
     item = _item(_plain(model.model_fields[name].annotation))
     if item is None or item is Path or model.about(name).get("whole"):
         return value
-    option = model.flags(name)[0]
-    if item is not str:
-        return parse_numbers(option, ",".join(value), item)
+    option, text = model.flags(name)[0], ",".join(value)
     names = split(option, value)
-    return names if model.about(name).get("repeats") else list(dict.fromkeys(names))
+    try:
+        parts = [item(part) for part in names]
+    except ValueError as error:
+        numbers = "whole numbers" if item is int else "numbers"
+        raise UsageError(
+            f"{option} cannot be {text!r}: give {numbers} separated by commas"
+        ) from error
+    return parts if model.about(name).get("repeats") else list(dict.fromkeys(parts))
 
 
 def _options(group: _Group) -> Iterator[inspect.Parameter]:

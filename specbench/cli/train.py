@@ -27,6 +27,7 @@ from specbench.training.recipe import HeadRecipe, check_folder, head_recipe
 
 if TYPE_CHECKING:
     from specbench.training.objective import TrainingStep
+    from specbench.training.verifier import Training
 
 NEAR = 0.02  # tolerated difference between held-out acceptance and its target
 
@@ -144,7 +145,7 @@ def _train_all(
     from specbench.engine.hub import quiet_libraries
     from specbench.engine.loading import load_pair
     from specbench.engine.memory import check_memory
-    from specbench.training.session import carry_out, prepare, share_fronts, start
+    from specbench.training.session import prepare
 
     quiet_libraries(downloads=shown)
     prompt_tokens, new_tokens, texts = sizes(jobs)
@@ -157,45 +158,58 @@ def _train_all(
         for job in jobs:
             show(f"{job}: reading the prompts")
             trainings[job.folder] = prepare(pair, job.task, job.recipe, job.folder, resume)
-    share_fronts([*trainings.values()])
     notes: dict[str, None] = {}  # distinct: all heads of a family skip the same examples
     for job in jobs:
         left_out, limit = trainings[job.folder].materials.left_out(), job.recipe.max_prompt_tokens
-        notes[_describe_left_out(job.task.name, left_out, limit)] = None
-    note(*filter(None, notes))
-    refused = {}
-    for job in jobs:
-        training = trainings.pop(job.folder)
-        title = f"{job} on {spec.name}, {job.recipe.head_kind} head"
-        try:
-            with step_status(shown) as show:
-                start(training, job.folder, trainings, show)
-            with training_bar(title, training.recipe.steps, shown) as draw:
-
-                def report(progress: TrainingStep, draw: Any = draw) -> None:
-                    draw(progress.step, str(progress))
-
-                description = carry_out(training, job.folder, report)
-        except KeyboardInterrupt as error:
-            raise Interrupted(
-                f"interrupted: {job.folder} contains every finished step; add --resume to the same "
-                "command to resume"
-            ) from error
-        except UsageError as error:  # of this task; the others may be trained
-            refused[job.folder] = error
-            continue
-        note(*_remarks(job, description))
+        skipped = f"{left_out['train']} training and {left_out['held-out']} held-out examples"
+        reason = f"longer than --max-prompt-tokens {limit}, without a passage that can be cut"
+        if any(left_out.values()):
+            notes[f"{job.task.name}: {skipped} are skipped: {reason}"] = None
+    note(*notes)
+    refused, by_folder = dict[Path, UsageError](), {job.folder: job for job in jobs}
+    while trainings:
+        first = next(iter(trainings.values()))
+        together = {f: t for f, t in trainings.items() if first.shares_front_with(t)}
+        trainings = {f: t for f, t in trainings.items() if f not in together}
+        refused |= _train_together(spec, by_folder, together, shown)
     return refused
 
 
-def _describe_left_out(task: str, number: Mapping[str, int], limit: int) -> str:
-    """Describe how many examples of each split are skipped; empty if none are."""
-    if not any(number.values()):
-        return ""
-    return (
-        f"{task}: {number['train']} training and {number['held-out']} held-out examples are "
-        f"skipped: longer than --max-prompt-tokens {limit}, without a passage that can be cut"
-    )
+def _train_together(
+    spec: PairSpec, jobs: Mapping[Path, HeadJob], trainings: Mapping[Path, Training], shown: bool
+) -> dict[Path, UsageError]:
+    """Train heads that share a front and the batches of a step; see ``_train_all``."""
+    from specbench.training.session import carry_out, start
+
+    refused: dict[Path, UsageError] = {}
+    begun: dict[Path, Training] = {}
+    try:
+        for folder, training in trainings.items():
+            try:
+                with step_status(shown) as show:
+                    start(training, folder, trainings, show)
+                begun[folder] = training
+            except UsageError as error:  # of this goal or task; others may be trained
+                refused[folder] = error
+        job, *others = (jobs[folder] for folder in begun or trainings)
+        title = f"{job} on {spec.name}, {job.recipe.head_kind} head"
+        if others:
+            title = f"{1 + len(others)} {job.recipe.head_kind} heads on {spec.name}"
+        with training_bar(title, job.recipe.steps, shown and bool(begun)) as draw:
+
+            def report(folder: Path, progress: TrainingStep) -> None:
+                head = f"{jobs[folder]}: " if others else ""
+                draw(progress.step, f"{head}{progress}")
+
+            descriptions = carry_out(begun, report)
+    except KeyboardInterrupt as error:
+        steps_in = f"interrupted: every finished step is in {', '.join(map(str, trainings))}"
+        raise Interrupted(f"{steps_in}; add --resume to the same command to resume") from error
+    except UsageError as error:
+        return refused | dict.fromkeys(begun, error)
+    for folder, description in zip(begun, descriptions, strict=True):
+        note(*_remarks(jobs[folder], description))
+    return refused
 
 
 def _remarks(job: HeadJob, description: Mapping[str, Any]) -> Iterator[str]:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, product
 from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -117,22 +117,14 @@ def bench_cells(
     with_heads = [(method, with_head(parameters, find)) for method, parameters in variants]
     cells = cells_of(with_heads, settings.draft_length)
     rates: Sequence[str | None] = settings.acceptance or [None]
-    forced = (
-        replace(_forced(cell, rate), engine=engine)
-        for engine in settings.engine
-        for cell in cells
-        for rate in rates
-    )
-    return list(dict.fromkeys(forced)), notes
-
-
-def _forced(cell: Cell, acceptance: str | None) -> Cell:
-    """Return a cell that accepts drafts at given rates, though it computes its own rule."""
-    if acceptance is None or not cell.draft_length:
-        return cell
-    computed: dict[str, Any] = {COMPUTED: cell.method, **cell.values}
-    parameters = {"acceptance": acceptance} | ({} if cell.method in ("sd", SYNTHETIC) else computed)
-    return replace(cell, method=SYNTHETIC, parameters=tuple(parameters.items()))
+    forced: dict[Cell, None] = {}
+    for engine, cell, rate in product(settings.engine, cells, rates):
+        if rate is not None and cell.draft_length:  # accepts at the rate, and computes its own rule
+            computed = {} if cell.method in ("sd", SYNTHETIC) else {COMPUTED: cell.method}
+            parameters = {"acceptance": rate} | computed | (cell.values if computed else {})
+            cell = replace(cell, method=SYNTHETIC, parameters=tuple(parameters.items()))
+        forced[replace(cell, engine=engine)] = None
+    return list(forced), notes
 
 
 def bench_plan(

@@ -103,7 +103,13 @@ class RayPool(Pool):
     def __init__(
         self, workers: int, address: str | None, loading: Loading, kind: type[RayWorker] = RayWorker
     ) -> None:
-        _require_no_device(loading)
+        if loading.device not in (AUTO, "cpu", "cuda"):
+            raise UsageError(
+                f"--workers assigns devices to workers, but --device {loading.device} names one: "
+                "use cpu or cuda, or omit it"
+            )
+        if loading.device_map is not None:
+            raise UsageError("--device-map spreads one pair over all GPUs: omit --workers")
         self._ray = _connect(address)
         try:
             self._gpus = uses_gpus(self._ray.cluster_resources(), workers, loading)
@@ -183,17 +189,6 @@ def uses_gpus(resources: dict[str, float], workers: int, loading: Loading) -> bo
             "one: use fewer workers, or a cluster with --ray-address"
         )
     return needs_gpu
-
-
-def _require_no_device(loading: Loading) -> None:
-    """Refuse device options that apply to a single process."""
-    if loading.device not in (AUTO, "cpu", "cuda"):
-        raise UsageError(
-            f"--workers assigns devices to workers, but --device {loading.device} names one: use "
-            "cpu or cuda, or omit it"
-        )
-    if loading.device_map is not None:
-        raise UsageError("--device-map spreads one pair over all GPUs: omit --workers")
 
 
 def _connect(address: str | None) -> Any:

@@ -37,10 +37,6 @@ class Material(NamedTuple):
         places = [(first + i) % len(self.examples) for i in range(count)]
         return Material([self.examples[i] for i in places], [self.prompts[i] for i in places])
 
-    def every(self, step: int, first: int) -> Material:
-        """Return each ``step``-th example from index ``first`` on."""
-        return Material(self.examples[first::step], self.prompts[first::step])
-
 
 class Materials(NamedTuple):
     """All examples for the training of a head."""

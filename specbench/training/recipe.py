@@ -100,9 +100,7 @@ class HeadRecipe(Filters):
         lt=1,
         shown="the lowest that keeps most of the target's quality",
     )
-    temperature: list[Temperature] = option(
-        [1.0], "Temperature of the texts; several take turns.", metavar="T[,T...]", min_length=1
-    )
+    temperature: Temperature = option(1.0, "Temperature of the texts.")
     max_prompt_tokens: int = option(MAX_PROMPT_TOKENS, LONGEST_PROMPT, ge=1)
     max_new_tokens: int = option(
         MAX_NEW_TOKENS,
@@ -141,14 +139,14 @@ class HeadRecipe(Filters):
 
     @field_validator("temperature")
     @classmethod
-    def _sampled(cls, temperatures: list[float]) -> list[float]:
+    def _sampled(cls, temperature: float) -> float:
         # There the ensemble takes the likeliest token, which a small change of w does not change.
-        if 0 in temperatures:
+        if temperature == 0:
             raise ValueError(
                 "must be above 0, since greedy texts give no gradient: train at 1, which serves "
                 "temperature 0 too"
             )
-        return temperatures
+        return temperature
 
     @field_validator("max_quality_loss")
     @classmethod

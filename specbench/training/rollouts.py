@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate, chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -49,37 +49,64 @@ class Rollouts(NamedTuple):
     q: Tensor  # `[M]` probability of the token under the draft
     tv: Tensor  # `[M]` total variation between the distributions at the token
 
-    def every(self, count: int, first: int) -> Rollouts:
-        """Return every ``count``-th text, starting with ``first``."""
-        chosen = self.row % count == first
+    def taken(self, texts: range) -> Rollouts:
+        """Return some of the texts."""
+        place = self.row - texts.start
+        chosen = (place >= 0) & (self.row < texts.stop) & (place % texts.step == 0)
         columns = (column[chosen] for column in self[3:])
-        texts, cut = self.texts[first::count], self.cut[first::count]
-        return Rollouts(texts, cut, self.row[chosen] // count, *columns)
+        part = slice(texts.start, texts.stop, texts.step)
+        return Rollouts(self.texts[part], self.cut[part], place[chosen] // texts.step, *columns)
 
     def likelihood(self, weight: Tensor) -> Tensor:
         """Return the probability of each token under v with these weights, both ``[M]``."""
         return torch.lerp(self.q, self.p, weight)
 
 
+class Part(NamedTuple):
+    """Texts that share batches with those of other parts: one per prompt and head."""
+
+    heads: Sequence[Head]  # of one kind in all parts; a head may occur repeatedly
+    prompts: Sequence[list[int]]
+    generator: torch.Generator  # draws the tokens of this part only
+
+    @property
+    def texts(self) -> int:
+        """The number of texts."""
+        return len(self.heads) * len(self.prompts)
+
+    def divided(self) -> list[Part]:
+        """Return parts of at most ``AT_ONCE`` texts, or of one prompt."""
+        size = max(1, AT_ONCE // len(self.heads))
+        starts = range(0, len(self.prompts), size)
+        return [self._replace(prompts=self.prompts[i : i + size]) for i in starts]
+
+
 def roll_out(
     pair: LoadedPair,
-    heads: Sequence[Head],
-    prompts: Sequence[list[int]],
+    parts: Sequence[Part],
     max_new_tokens: int,
-    generator: torch.Generator,
     stop: Sequence[str] = (),
     sampling: Sampling = PLAIN,
-) -> Rollouts:
-    """Sample a text per prompt and head from v; the texts of a prompt are adjacent.
+) -> list[Rollouts]:
+    """Sample the texts of all parts from v; the texts of a prompt are adjacent.
 
-    The models read a prompt once for all heads, which are of one kind; a head may occur repeatedly.
-    A ``stop`` string ends a text: the token that completes it is the last, and the text is cut
-    before the string.
+    A part gets the texts that it would get alone, but for rounding. The models read a prompt of a
+    part once for all heads. A ``stop`` string ends a text: the token that completes it is the last,
+    and the text is cut before the string.
     """
-    size = max(1, AT_ONCE // len(heads))
-    options = (max_new_tokens, generator, stop, sampling)
-    starts = range(0, len(prompts), size)
-    return joined([_batch(pair, heads, prompts[i : i + size], *options) for i in starts])
+    batches: list[dict[int, Part]] = []  # with the number of the part that each belongs to
+    for number, part in enumerate(parts):
+        for piece in part.divided():
+            if not batches or sum(p.texts for p in batches[-1].values()) + piece.texts > AT_ONCE:
+                batches.append({})
+            batches[-1][number] = piece
+    written: list[list[Rollouts]] = [[] for _ in parts]
+    for batch in batches:
+        texts, end = _batch(pair, [*batch.values()], max_new_tokens, stop, sampling), 0
+        for number, piece in batch.items():
+            first, end = end, end + piece.texts
+            written[number].append(texts.taken(range(first, end)))
+    return [joined(pieces) for pieces in written]
 
 
 def joined(parts: Sequence[Rollouts]) -> Rollouts:
@@ -94,16 +121,19 @@ def joined(parts: Sequence[Rollouts]) -> Rollouts:
 @torch.no_grad()
 def _batch(
     pair: LoadedPair,
-    heads: Sequence[Head],
-    prompts: Sequence[list[int]],
+    parts: Sequence[Part],
     max_new_tokens: int,
-    generator: torch.Generator,
     stop: Sequence[str],
     sampling: Sampling,
 ) -> Rollouts:
     device = pair.target.device
     ends = torch.tensor(sorted(pair.eos_ids), device=device)
-    rows = torch.arange(len(prompts), device=device).repeat_interleave(len(heads))
+    prompts = [prompt for part in parts for prompt in part.prompts]
+    writers = [head for part in parts for _ in part.prompts for head in part.heads]
+    counts = torch.tensor([len(part.heads) for part in parts for _ in part.prompts], device=device)
+    rows = torch.arange(len(prompts), device=device).repeat_interleave(counts)
+    prompt_of = rows.tolist()
+    uniform: dict[str, Any] = {"device": device, "dtype": torch.float64}
     models = lockstep(pair, prompts, max_new_tokens, len(rows))
     outputs = [model.start() for model in models]
     for model in models:
@@ -116,10 +146,11 @@ def _batch(
     for position in range(max_new_tokens):
         (logits_p, h_p), (logits_q, h_q) = outputs
         (p, p1), (q, q1) = sampling.distributions(logits_p), sampling.distributions(logits_q)
-        inputs = heads[0].inputs(Positions(p, q, p1, q1, h_p, h_q, sampling.greedy))
-        v = torch.lerp(q, p, weights_of(heads, inputs, text).unsqueeze(-1))
-        uniform = torch.rand(len(v), generator=generator, device=device, dtype=torch.float64)
-        token = draw(v, uniform)
+        inputs = writers[0].inputs(Positions(p, q, p1, q1, h_p, h_q, sampling.greedy))
+        v = torch.lerp(q, p, weights_of(writers, inputs, text).unsqueeze(-1))
+        # For finished texts too, so that a draw depends on no other part.
+        draws = (torch.rand(part.texts, generator=part.generator, **uniform) for part in parts)
+        token = draw(v, torch.cat([*draws])[text])
         tv = (p - q).abs_().sum(-1) / 2
         active = text >= 0
         columns = (text, token, inputs, pick(p, token), pick(q, token), tv)
@@ -139,25 +170,23 @@ def _batch(
 
     unfinished = {*text.tolist()}
     text, token, *records = (torch.cat(parts) for parts in zip(*steps, strict=True))
-    token_ids: list[list[int]] = [[] for _ in range(len(prompts) * len(heads))]
+    token_ids: list[list[int]] = [[] for _ in writers]
     for number, token_id in zip(text.tolist(), token.tolist(), strict=True):
         if token_id not in pair.eos_ids:
             token_ids[number].append(token_id)
     answers = [
-        _answer(pair, prompts[number // len(heads)], pair.text_of(ids, stop))
+        _answer(pair, prompts[prompt_of[number]], pair.text_of(ids, stop))
         for number, ids in enumerate(token_ids)
     ]
     cut = [number in unfinished for number in range(len(answers))]
     return Rollouts(answers, cut, text, token, *records)
 
 
-def weights_of(heads: Sequence[Head], inputs: Tensor, text: Tensor) -> Tensor:
-    """Return the weight on the target ``[B]`` by the head of each row's text."""
-    if all(head is heads[0] for head in heads):
-        weights: Tensor = heads[0](inputs)
-        return weights
-    weights_by_head = torch.stack([head(inputs) for head in heads])
-    return weights_by_head.gather(0, (text % len(heads)).unsqueeze(0)).squeeze(0)
+def weights_of(writers: Sequence[Head], inputs: Tensor, text: Tensor) -> Tensor:
+    """Return the weight on the target ``[B]`` by the head that writes each row's text."""
+    heads = [*dict.fromkeys(writers)]
+    head_of = torch.tensor([heads.index(head) for head in writers], device=text.device)[text]
+    return torch.stack([head(inputs) for head in heads]).gather(0, head_of[None]).squeeze(0)
 
 
 def _stopped(
@@ -181,10 +210,8 @@ def _answer(pair: LoadedPair, prompt: Sequence[int], text: str) -> str:
 
 def drafted_rollouts(
     pair: LoadedPair,
-    heads: Sequence[Head],
-    prompts: Sequence[list[int]],
+    part: Part,
     max_new_tokens: int,
-    generator: torch.Generator,
     stop: Sequence[str],
     sampling: Sampling,
     drafter: Drafter,
@@ -193,22 +220,21 @@ def drafted_rollouts(
 
     Bonus tokens of the texts are left out: they come from p, whatever the weights are.
     """
-    context, longest = context_of(drafter, pair), max(map(len, prompts))
+    context, longest = context_of(drafter, pair), max(map(len, part.prompts))
     if context is not None and longest + max_new_tokens > context:
         raise UsageError(
             f"a prompt of {longest} tokens and {max_new_tokens} new ones exceed the {context} "
             "tokens that the drafter can read: lower --max-prompt-tokens or --max-new-tokens"
         )
-    size = max(1, AT_ONCE // len(heads))
-    parts = []
-    for first in range(0, len(prompts), size):
+    written, generator = [], part.generator
+    for piece in part.divided():
         seed = int(torch.randint(2**31, (), generator=generator, device=generator.device))
-        rows = [prompt for prompt in prompts[first : first + size] for _ in heads]
+        rows = [prompt for prompt in piece.prompts for _ in part.heads]
         options = DecodeOptions(
             sampling, DRAFT_LENGTH, max_new_tokens, seed, stop, len(rows), drafter, law=_draft_law
         )
-        parts.append(_decoded(pair, heads, rows, options))
-    return joined(parts)
+        written.append(_decoded(pair, part.heads, rows, options))
+    return joined(written)
 
 
 def _decoded(
@@ -225,7 +251,7 @@ def _decoded(
         judged.append((inputs, tv))
         text = torch.arange(number, number + len(x), device=device) // n % len(prompts)
         number += len(x)
-        return static(at, x, weight=weights_of(heads, inputs, text))
+        return static(at, x, weight=weights_of(heads, inputs, text % len(heads)))
 
     requests = [Request(prompt, str(row)) for row, prompt in enumerate(prompts)]
     generations = dict(decode_all(pair, verified, requests, options))

@@ -12,10 +12,10 @@ import io
 import logging
 import pickle
 import platform
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
@@ -35,7 +35,7 @@ from specbench.training.material import describe_data, read_materials
 from specbench.training.objective import Scored, TrainingStep
 from specbench.training.recipe import CHECKPOINT, HeadRecipe
 from specbench.training.rollouts import Rollouts
-from specbench.training.verifier import Training
+from specbench.training.verifier import Training, take_steps
 
 logger = logging.getLogger(__name__)
 
@@ -53,30 +53,23 @@ def prepare(
     return training
 
 
-def share_fronts(trainings: Sequence[Training]) -> None:
-    """Take fronts that resumed trainings have measured over to those that need the same."""
-    for training in trainings:
-        for other in trainings:
-            alike = other.front_is_measured and training.shares_front_with(other)
-            if alike and not training.static:
-                training.static = other.static
-
-
 def start(
     training: Training,
     folder: Path,
-    others: Mapping[Path, Training] = MappingProxyType({}),
+    others: Mapping[Path, Training],
     show: Callable[[str], object] = lambda text: None,
 ) -> None:
     """Measure what comes before the first step, as far as no checkpoint has it.
 
-    ``others`` are trainings that follow, by their folders; those that need the same front get it,
-    with a checkpoint. ``show`` is called with what is done now. Where there is nothing to learn,
-    nothing is written.
+    ``others`` are trainings that share its front, by their folders: what one has measured is that
+    of all, and has a checkpoint. ``show`` is called with what is done now. Where there is nothing
+    to learn, nothing is written.
     """
     if training.begun:
         return
     name = training.task.name
+    measured = [other.static for other in others.values() if other.front_is_measured]
+    training.static = next(iter(measured), training.static)
     with clear_errors(folder):
         make_folder(folder)
 
@@ -90,7 +83,7 @@ def start(
     try:
         training.measure_front(keep)
         for other_folder, other in others.items():
-            if not other.static and training.shares_front_with(other):
+            if not other.static:
                 other.static = training.static
                 with clear_errors(other_folder):
                     make_folder(other_folder)
@@ -105,35 +98,42 @@ def start(
 
 
 def carry_out(
-    training: Training, folder: Path, report: Callable[[TrainingStep], None]
-) -> dict[str, Any]:
-    """Train a head, write it to its folder, and return its description in ``head.json``.
+    trainings: Mapping[Path, Training], report: Callable[[Path, TrainingStep], None]
+) -> list[dict[str, Any]]:
+    """Train heads that share batches, and return their descriptions in ``head.json``.
 
-    ``report`` gets every step after its checkpoint is written, and first those before a resume.
-    After an error, the last checkpoint remains.
+    They share a front (``Training.shares_front_with``), and are written to their folders. After an
+    error, the last checkpoints remain. ``report`` gets every step after its checkpoint is written,
+    and first those before a resume.
     """
-    name = training.task.name
-    start(training, folder)
-    for progress in training.history:
-        report(progress)
-    first = len(training.history) + 1
-    while len(training.history) < training.recipe.steps:
-        progress = training.take_step()
-        log = pd.DataFrame(training.history).to_csv(index=False, lineterminator="\n")
-        write_atomically(folder / LOG, log)
-        _save_checkpoint(training, folder / CHECKPOINT)
-        report(progress)
-        if progress.step == first:
-            seconds = progress.rollout_seconds + progress.update_seconds
-            left = training.recipe.steps - first
-            logger.warning(f"{name}: a step takes {seconds:.1f} s, and {left} are left")
-    training.restore_best()
-    logger.warning(f"{name}: last, the final measurement")
-    description = _describe(training)
-    save_head(training.head, folder, description)
-    with clear_errors(folder):
-        (folder / CHECKPOINT).unlink(missing_ok=True)
-    return description
+    for folder, training in trainings.items():
+        start(training, folder, trainings)
+        for progress in training.history:
+            report(folder, progress)
+    while left := {f: t for f, t in trainings.items() if len(t.history) < t.recipe.steps}:
+        # After a kill between two checkpoints, some are a step ahead.
+        done = min(len(training.history) for training in left.values())
+        now = {folder: t for folder, t in left.items() if len(t.history) == done}
+        began = time.perf_counter()
+        steps = take_steps([*now.values()])
+        for (folder, training), progress in zip(now.items(), steps, strict=True):
+            log = pd.DataFrame(training.history).to_csv(index=False, lineterminator="\n")
+            write_atomically(folder / LOG, log)
+            _save_checkpoint(training, folder / CHECKPOINT)
+            report(folder, progress)
+        if done == 0:
+            seconds, waiting = time.perf_counter() - began, training.recipe.steps - 1
+            name = training.task.name
+            logger.warning(f"{name}: a step takes {seconds:.1f} s, and {waiting} are left")
+    descriptions = []
+    for folder, training in trainings.items():
+        training.restore_best()
+        logger.warning(f"{training.task.name}: last, the final measurement")
+        descriptions.append(_describe(training))
+        save_head(training.head, folder, descriptions[-1])
+        with clear_errors(folder):
+            (folder / CHECKPOINT).unlink(missing_ok=True)
+    return descriptions
 
 
 def _save_checkpoint(training: Training, path: Path) -> None:

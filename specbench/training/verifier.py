@@ -14,9 +14,7 @@ from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from specbench.decoding.drafters.registry import MODEL, recorded_drafter
@@ -31,7 +29,13 @@ from specbench.training.front import InputSums, Point, Worth
 from specbench.training.goal import Checked, Multiplier, goal_of
 from specbench.training.material import Material, Materials
 from specbench.training.recipe import HeadRecipe
-from specbench.training.rollouts import AT_ONCE, Rollouts, drafted_rollouts, joined, roll_out
+from specbench.training.rollouts import (
+    AT_ONCE,
+    Part,
+    Rollouts,
+    drafted_rollouts,
+    roll_out,
+)
 
 # Seeds of roll-outs on held-out prompts; training cannot use them.
 HELD_OUT_SEED, FINAL_SEED = RESERVED_SEEDS, 2 * RESERVED_SEEDS
@@ -52,8 +56,9 @@ class Training:
         self.pair, self.task, self.recipe, self.materials = pair, task, recipe, materials
         self.tokens = recipe.text_tokens(task)  # the most of a text
         filters = Sampling(top_k=recipe.top_k, top_p=recipe.top_p, min_p=recipe.min_p)
-        self.samplings = [filters.updated(temperature=t) for t in recipe.temperature]
+        self.sampling = filters.updated(temperature=recipe.temperature)
         self.metric = get_metric(recipe.metric_for(task) or "")
+        self.drafter = recorded_drafter(recipe.drafter)
         self.generator = self._new_generator(recipe.seed)
         self.static: list[Point] = []  # weights on held-out prompts, from target to draft
         self.begun = False
@@ -88,7 +93,7 @@ class Training:
         held_out, heads = self.materials.held_out, [self.static_head(w) for w in front.WEIGHTS]
         front.require_enough(len(held_out.examples), self.task.name)
         texts, prompts = self.materials.held_out_texts, len(held_out.examples)
-        size = len(self.samplings) * max(1, AT_ONCE // (len(heads) * texts))
+        size = max(1, AT_ONCE // (len(heads) * texts))
         while not self.front_is_measured:
             done = len(self.static[0].quality) if self.static else 0
             part = held_out.taken(done, min(size, prompts - done))
@@ -125,21 +130,19 @@ class Training:
         depth a token has depends on the head that drew it, so the probability of a text is
         unknown.
         """
-        is_exact = recorded_drafter(self.recipe.drafter) == MODEL
+        is_exact = self.drafter == MODEL
         return self.recipe.memory if is_exact and self.head.width <= WIDTH else 1
 
-    def take_step(self) -> objective.TrainingStep:
-        """Roll out, score, and run the epochs of one step.
+    def learn(
+        self, rollouts: Rollouts, examples: Sequence[Example], seconds: float
+    ) -> objective.TrainingStep:
+        """Score the texts of the next step, and run its epochs; see ``take_steps``.
 
-        The steps use the examples in order, cycling after the last, and the temperatures in turn.
+        ``seconds`` were needed to draw the texts.
         """
         began, recipe, done = time.perf_counter(), self.recipe, len(self.history)
-        head = self.head
-        chosen = self.materials.train.taken(done * recipe.prompts_per_step, recipe.prompts_per_step)
-        sampling = self.samplings[done % len(self.samplings)]
-        texts = recipe.rollouts
-        rollouts = self._roll_out([head] * texts, chosen, self.generator, sampling)
-        repeated = [example for example in chosen.examples for _ in range(texts)]
+        head, texts = self.head, recipe.rollouts
+        repeated = [example for example in examples for _ in range(texts)]
         rewards = reward(rollouts, repeated, self.metric).to(rollouts.tv.device)
         rolled_out = time.perf_counter()
 
@@ -174,7 +177,7 @@ class Training:
             gradient=gradient,
             learning_rate=rate,
             tokens=len(rollouts.row),
-            rollout_seconds=rolled_out - began,
+            rollout_seconds=seconds + rolled_out - began,
             update_seconds=time.perf_counter() - rolled_out,
         )
         self.history.append(self._checked(progress))
@@ -189,19 +192,14 @@ class Training:
     def measure(
         self, heads: Sequence[Head], material: Material, seed: int = HELD_OUT_SEED, texts: int = 1
     ) -> list[Point]:
-        """Measure heads with some texts per prompt; the prompts take the temperatures in turn."""
+        """Measure heads with some texts per prompt."""
         generator = self._new_generator(seed)
         heads = [head for head in heads for _ in range(texts)]
-        count, prompts = len(self.samplings), len(material.examples)
-        # The last prompts of a front may be fewer than the temperatures.
-        turns = [material.every(count, turn) for turn in range(min(count, prompts))]
-        pairs = zip(turns, self.samplings, strict=False)
-        rollouts = joined([self._roll_out(heads, turn, generator, s) for turn, s in pairs])
-        examples = [example for turn in turns for example in turn.examples]
-        places = np.argsort(sorted(range(prompts), key=lambda i: i % count))  # in these examples
+        part = Part(heads, material.prompts, generator)
+        [rollouts], total = self.roll_out([part], self.sampling), part.texts
         points = [
-            self._point(head, rollouts.every(len(heads), number), examples, places)
-            for number, head in enumerate(heads)
+            self._point(head, rollouts.taken(range(i, total, len(heads))), material.examples)
+            for i, head in enumerate(heads)
         ]
         return [Point.mean(points[first : first + texts]) for first in range(0, len(points), texts)]
 
@@ -223,14 +221,12 @@ class Training:
         return Worth(head, self.measure(static, material, FINAL_SEED + 1, texts))
 
     @torch.no_grad()
-    def _point(
-        self, head: Head, rollouts: Rollouts, examples: list[Example], places: NDArray[np.intp]
-    ) -> Point:
+    def _point(self, head: Head, rollouts: Rollouts, examples: list[Example]) -> Point:
         weight = head(rollouts.inputs)
         rewards = reward(rollouts, examples, self.metric).double().numpy()
         accepted = objective.text_mean(1 - weight * rollouts.tv, rollouts).double().cpu().numpy()
         inputs = InputSums.of(rollouts.inputs)
-        return Point(weight.mean().item(), rewards[places], accepted[places], inputs)
+        return Point(weight.mean().item(), rewards, accepted, inputs)
 
     def _checked(self, progress: objective.TrainingStep) -> objective.TrainingStep:
         """Measure the head on held-out prompts at some steps, and keep it if it is the best."""
@@ -259,7 +255,8 @@ class Training:
         target, cold = self.static_head(1.0), Sampling(temperature=0.0)
 
         def filled(material: Material) -> Material:
-            texts = self._roll_out([target], material, self._new_generator(0), cold).texts
+            part = Part([target], material.prompts, self._new_generator(0))
+            texts = self.roll_out([part], cold)[0].texts
             pairs = zip(material.examples, texts, strict=True)
             return material._replace(examples=[replace(e, greedy=text) for e, text in pairs])
 
@@ -268,15 +265,13 @@ class Training:
         train = train.taken(0, used)._replace(left_out=train.left_out)
         self.materials = Materials(filled(train), filled(held_out), filled(final), left_out)
 
-    def _roll_out(
-        self, heads: Sequence[Head], material: Material, generator: torch.Generator, of: Sampling
-    ) -> Rollouts:
-        texts = (self.pair, heads, material.prompts, self.tokens)
-        options = (generator, self.task.stop, of)
-        drafter = recorded_drafter(self.recipe.drafter)
-        if drafter == MODEL:
-            return roll_out(*texts, *options)
-        return drafted_rollouts(*texts, *options, drafter.kind.load(self.pair))
+    def roll_out(self, parts: Sequence[Part], sampling: Sampling) -> list[Rollouts]:
+        """Sample a text per prompt and head; see ``rollouts.roll_out``."""
+        texts = (self.tokens, self.task.stop, sampling)
+        if self.drafter == MODEL:
+            return roll_out(self.pair, parts, *texts)
+        drafter = self.drafter.kind.load(self.pair)
+        return [drafted_rollouts(self.pair, part, *texts, drafter) for part in parts]
 
     def _new_generator(self, seed: int) -> torch.Generator:
         return torch.Generator(self.pair.target.device).manual_seed(seed)
@@ -288,3 +283,22 @@ def reward(rollouts: Rollouts, examples: list[Example], metric: Metric) -> Tenso
     # Each program runs in its own process, so threads suffice for running several at once.
     with ThreadPoolExecutor() as pool:
         return torch.tensor([*pool.map(partial(score, metric.name), rollouts.texts, cut)])
+
+
+def take_steps(trainings: Sequence[Training]) -> list[objective.TrainingStep]:
+    """Roll out, score, and run the epochs of the next step of each training.
+
+    Their texts share batches, so they are at the same step, with one front (see
+    ``Training.shares_front_with``).
+    """
+    began, first = time.perf_counter(), trainings[0]
+    size = first.recipe.prompts_per_step
+    chosen = [t.materials.train.taken(len(t.history) * size, size) for t in trainings]
+    parts = [
+        Part([training.head] * training.recipe.rollouts, of.prompts, training.generator)
+        for training, of in zip(trainings, chosen, strict=True)
+    ]
+    texts = first.roll_out(parts, first.sampling)
+    seconds = (time.perf_counter() - began) / len(trainings)
+    written = zip(trainings, texts, chosen, strict=True)
+    return [training.learn(mine, of.examples, seconds) for training, mine, of in written]

@@ -29,7 +29,7 @@ from specbench.engine.pairs import Loading, get_pair
 from specbench.tasks.task import load_task
 from specbench.training.material import split_material
 from specbench.training.recipe import MAX_PROMPT_TOKENS
-from specbench.training.rollouts import roll_out
+from specbench.training.rollouts import Part, roll_out
 from specbench.training.verifier import HELD_OUT_SEED
 
 KINDS = {
@@ -86,7 +86,7 @@ def sample_tokens(
 ) -> pd.DataFrame:
     """Sample a text per prompt; return a row per token: text, name, kind, weight and TV(p, q)."""
     generator = torch.Generator(pair.target.device).manual_seed(seed)
-    rollouts = roll_out(pair, [head], prompts, max_new_tokens, generator)
+    [rollouts] = roll_out(pair, [Part([head], prompts, generator)], max_new_tokens)
     order = rollouts.row.argsort(stable=True)  # roll-outs are ordered by step
     columns = (rollouts.row, rollouts.token, head(rollouts.inputs), rollouts.tv)
     text, token, weight, tv = (column[order].cpu().numpy() for column in columns)

@@ -23,7 +23,7 @@ from specbench.methods.strict import sd
 from specbench.methods.verdict import Positions
 from specbench.tasks.task import load_task
 from specbench.training import rollouts as rollouts_module
-from specbench.training.rollouts import Rollouts, drafted_rollouts, roll_out
+from specbench.training.rollouts import Part, Rollouts, drafted_rollouts, roll_out
 
 from ..decoding.helpers import run
 
@@ -36,6 +36,10 @@ def linear(mini, weight: float = 0.5) -> Head:
     return Head("linear", (mini.target.hidden_size, mini.draft.hidden_size), weight)
 
 
+def seeded(heads: list[Head], prompts: list[list[int]], seed: int = 0) -> Part:
+    return Part(heads, prompts, torch.Generator().manual_seed(seed))
+
+
 @pytest.fixture(scope="module")
 def prompts(mini) -> list[list[int]]:
     texts = [load_task(t).examples("test", i + 1)[i].prompt for i, t in enumerate(TASKS)]
@@ -44,7 +48,7 @@ def prompts(mini) -> list[list[int]]:
 
 def rolled(mini, prompts: list[list[int]], kind: str = "linear") -> Rollouts:
     head = Head(kind, (mini.target.hidden_size, mini.draft.hidden_size), 0.7)
-    return roll_out(mini, [head] * COPIES, prompts, 64, torch.Generator().manual_seed(0))
+    return roll_out(mini, [seeded([head] * COPIES, prompts)], 64)[0]
 
 
 @pytest.fixture(scope="module")
@@ -104,27 +108,41 @@ def test_a_run_scores_the_same_part_of_a_text(mini, prompts, monkeypatch):
     written = iter(["<think>It is 5.</think> 7", "It is 5.</think> 8", "<think>It is", "It is"])
     monkeypatch.setattr(LoadedPair, "text_of", lambda *_: next(written))
     for answers in (["7", "8"], ["", ""]):
-        rollouts = roll_out(mini, [linear(mini)], prompts, 2, torch.Generator().manual_seed(0))
+        [rollouts] = roll_out(mini, [seeded([linear(mini)], prompts)], 2)
         assert rollouts.texts == answers
 
 
 def test_the_same_draws_give_the_same_rollouts_and_copies_differ(mini, prompts, rollouts):
     """Also with a stop string that does not occur."""
-    generator = torch.Generator().manual_seed(0)
-    one = rollouts
-    again = roll_out(mini, [linear(mini, 0.7)] * COPIES, prompts, 64, generator, ("\nQuestion:",))
+    one, part = rollouts, seeded([linear(mini, 0.7)] * COPIES, prompts)
+    [again] = roll_out(mini, [part], 64, ("\nQuestion:",))
     assert one.texts == again.texts and one.cut == again.cut
     assert all(torch.equal(a, b) for a, b in zip(one[2:], again[2:], strict=True))
     assert any(a != b for a, b in zip(one.texts[::2], one.texts[1::2], strict=True))
+
+
+@pytest.mark.parametrize("at_once", [128, 8, 5])
+def test_a_part_has_the_texts_that_it_would_have_alone(mini, prompts, monkeypatch, at_once):
+    """Whatever shares its batch; parts may have other numbers of heads and prompts."""
+    monkeypatch.setattr(rollouts_module, "AT_ONCE", at_once)
+    low, high = (linear(mini, weight) for weight in (0.1, 0.9))
+    sizes = (([low] * COPIES, prompts), ([high], prompts[2:]), ([low, high], prompts[:1] * 2))
+    together = roll_out(mini, [seeded(*of, seed) for seed, of in enumerate(sizes)], 24)
+    for seed, (heads, own_prompts) in enumerate(sizes):
+        [alone] = roll_out(mini, [seeded(heads, own_prompts, seed)], 24)
+        assert together[seed].texts == alone.texts and together[seed].cut == alone.cut
+        assert len(alone.texts) == len(heads) * len(own_prompts)
+        for shared, column in zip(together[seed][2:], alone[2:], strict=True):
+            # Tokens of a text are in order, and texts by the position of their tokens.
+            torch.testing.assert_close(shared, column, **CLOSE)
 
 
 def test_tokens_are_drawn_from_the_mixture(mini):
     """The first tokens of many texts follow v = w p + (1 - w) q of their head, and no other."""
     copies, weights = 1000, (0.5, 0.1)
     prompt = mini.tokenizer("Question: Tom has 5")["input_ids"]
-    generator = torch.Generator().manual_seed(1)
     heads = [linear(mini, weight) for weight in weights]
-    rollouts = roll_out(mini, heads, [prompt] * copies, 1, generator)
+    [rollouts] = roll_out(mini, [seeded(heads, [prompt] * copies, 1)], 1)
     told = fresh_read(mini, prompt, [0])
     p, q = (told[name][0].double()[: mini.target.vocabulary] for name in "pq")
 
@@ -138,14 +156,14 @@ def test_tokens_are_drawn_from_the_mixture(mini):
 
     laws = [weight * p + (1 - weight) * q for weight in weights]
     for number, law in enumerate(laws):
-        drawn = rollouts.every(len(heads), number).token
+        drawn = rollouts.taken(range(number, copies * len(heads), len(heads))).token
         assert statistic(drawn, law) < 2.0
         assert min(statistic(drawn, wrong) for wrong in (p, q, laws[1 - number])) > 5.0
 
 
 def test_a_stop_string_ends_a_text_with_the_token_that_completes_it(mini, prompts):
     head, stop = linear(mini), (" and", ". The")
-    rollouts = roll_out(mini, [head] * COPIES, prompts, 64, torch.Generator().manual_seed(0), stop)
+    [rollouts] = roll_out(mini, [seeded([head] * COPIES, prompts)], 64, stop)
     stopped = 0
     for text, written in enumerate(rollouts.texts):
         answer = rollouts.token[rollouts.row == text].tolist()
@@ -184,7 +202,7 @@ def test_a_pair_decodes_and_rolls_out_in_any_order(mini, prompts, decoded_first)
 def test_texts_beyond_the_context_are_refused(mini, prompts):
     long = prompts[0] * (mini.context // len(prompts[0]))
     with pytest.raises(RunError, match="exceed the context"):
-        roll_out(mini, [linear(mini)], [long], mini.context, torch.Generator())
+        roll_out(mini, [seeded([linear(mini)], [long])], mini.context)
 
 
 WEIGHTS, SEED, NEW_TOKENS = (0.3, 0.9), 3, 40
@@ -203,8 +221,8 @@ def test_records_are_those_of_each_text_alone(mini, monkeypatch, name, cached):
     sizes = (mini.target.hidden_size, mini.draft.hidden_size)
     heads = [Head("features", sizes, weight) for weight in WEIGHTS]
     generator = torch.Generator().manual_seed(SEED)
-    options = (NEW_TOKENS, generator, (), SAMPLING, drafter)
-    rollouts = drafted_rollouts(mini, heads, prompts, *options)
+    part = Part(heads, prompts, generator)
+    rollouts = drafted_rollouts(mini, part, NEW_TOKENS, (), SAMPLING, drafter)
     seed = int(torch.randint(2**31, (), generator=generator.manual_seed(SEED)))
     assert len(rollouts.texts) == len(prompts) * len(heads)
     close = partial(torch.testing.assert_close, rtol=1e-3, atol=1e-4)
@@ -232,6 +250,6 @@ def test_records_are_those_of_each_text_alone(mini, monkeypatch, name, cached):
 def test_a_drafter_must_be_able_to_read_all_of_a_text(mini, prompts, monkeypatch):
     monkeypatch.setattr(rollouts_module, "context_of", lambda *_: 60)
     drafter = parse_kind("greedy", mini.drafters).load(mini)
-    options = (torch.Generator(), (), SAMPLING, drafter)
+    part = seeded([linear(mini)], prompts)
     with pytest.raises(UsageError, match="60 tokens that the drafter can read: lower --max-prompt"):
-        drafted_rollouts(mini, [linear(mini)], prompts, 60, *options)
+        drafted_rollouts(mini, part, 60, (), SAMPLING, drafter)

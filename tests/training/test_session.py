@@ -3,6 +3,7 @@
 import csv
 import errno
 import io
+import itertools
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -13,16 +14,17 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from specbench import files
 from specbench.decoding.heads.registry import DESCRIPTION, WEIGHTS, is_head
 from specbench.errors import RunError, UsageError
 from specbench.runs.labels import LOG
 from specbench.tasks.task import Task, load_task
-from specbench.training import material, verifier
+from specbench.training import material, session, verifier
 from specbench.training.objective import TrainingStep
 from specbench.training.recipe import CHECKPOINT, HeadRecipe, check_folder
-from specbench.training.session import carry_out, prepare, share_fronts, start
+from specbench.training.session import carry_out, prepare, start
 
 from .conftest import made_point, measured_by_weight
 
@@ -42,7 +44,8 @@ class Killed(BaseException):
 def train(mini) -> Iterator[Train]:
     def into(folder: Path, report: Any = lambda _: None, **changes: Any) -> dict[str, Any]:
         asked = {"pair": mini, "task": TASK, "recipe": RECIPE, "folder": folder, **changes}
-        return carry_out(prepare(**asked), folder, report)
+        [description] = carry_out({folder: prepare(**asked)}, lambda _, step: report(step))
+        return description
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(material, "HELD_OUT", 10)
@@ -56,6 +59,13 @@ def unbroken(train, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("unbroken")
     train(folder)
     return folder
+
+
+@pytest.fixture(scope="module")
+def unbroken_seeds(train, unbroken, tmp_path_factory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("seed-1")
+    train(folder, recipe=RECIPE.updated(seed=1))
+    return [unbroken, folder]
 
 
 def contents(folder: Path) -> dict[str, Any]:
@@ -103,6 +113,37 @@ def test_a_killed_training_resumes_as_if_uninterrupted(train, unbroken, tmp_path
     assert [progress.step for progress in seen] == [1, 2]
 
 
+@pytest.mark.parametrize("write", range(5, 17))
+def test_heads_that_are_killed_together_resume_as_if_uninterrupted(
+    mini, unbroken_seeds, tmp_path, write
+):
+    """Also between the checkpoints of two heads, or when one is finished."""
+    writes = itertools.count(1)
+    folders = [tmp_path / "seed-0", tmp_path / "seed-1"]
+
+    def replaced(source, target):
+        if next(writes) == write:
+            raise Killed
+        os.rename(source, target)
+
+    def together(resume: bool) -> None:
+        recipes = {f: RECIPE.updated(seed=seed) for seed, f in enumerate(folders)}
+        waiting = {f: r for f, r in recipes.items() if check_folder(f, resume)}
+        trainings = {f: prepare(mini, TASK, r, f, resume) for f, r in waiting.items()}
+        carry_out(trainings, lambda *_: None)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(files.os, "replace", replaced)
+        together(resume=False)
+    together(resume=True)
+    for folder, alone in zip(folders, unbroken_seeds, strict=True):
+        assert contents(folder)["files"] == contents(alone)["files"]
+        steps, expected = (contents(each)["rows"] for each in (folder, alone))
+        assert [step["tokens"] for step in steps] == [step["tokens"] for step in expected]
+        weights, others = (load_file(each / WEIGHTS) for each in (folder, alone))
+        torch.testing.assert_close(weights, others)  # but for rounding: batches are others
+
+
 def test_static_weights_are_measured_once_and_kept(train, unbroken, tmp_path, monkeypatch, caplog):
     measured: list[int] = []
     measure = verifier.Training.measure
@@ -113,7 +154,7 @@ def test_static_weights_are_measured_once_and_kept(train, unbroken, tmp_path, mo
 
     monkeypatch.setattr(verifier.Training, "measure", counted)
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(verifier.Training, "take_step", stop)
+        patch.setattr(session, "take_steps", stop)
         train(tmp_path)
     assert "static weights on 10 of 10 prompts" in caplog.text
     assert measured == [6] and step_of_checkpoint(tmp_path) == 0
@@ -138,7 +179,7 @@ def test_every_batch_of_held_out_prompts_is_kept(train, tmp_path, monkeypatch):
             train(tmp_path)
         assert prompts == [2, 2, 2]
         prompts.clear()
-        patch.setattr(verifier.Training, "take_step", stop)
+        patch.setattr(session, "take_steps", stop)
         with pytest.raises(Killed):
             train(tmp_path, resume=True)
     assert prompts == [2, 2]
@@ -154,19 +195,18 @@ def test_seeds_and_goals_share_a_front_and_other_recipes_do_not(mini, monkeypatc
     folders = {name: tmp_path / name for name in recipes}
     trainings = {f: prepare(mini, TASK, recipes[name], f) for name, f in folders.items()}
     first, *others = trainings.values()
-    others[0].static = [made_point(1.0, prompts=10)]  # as after a resume
-    share_fronts([first, *others])
-    assert [each.static == others[0].static for each in (first, *others)] == [True] * 3 + [False]
-    for each in (first, *others):
-        each.static = []
+    assert [first.shares_front_with(other) for other in others] == [True, True, False]
     alone = prepare(mini, TASK, recipes["seed"], tmp_path)
     alone.measure_front()
     first.measure_front()
     assert [point.lists() for point in first.static] == [point.lists() for point in alone.static]
+    trainings.pop(tmp_path / "kind")
+    first.static, others[0].static = [], [made_point(1.0, prompts=10)]  # as after a resume
     monkeypatch.setattr(first, "begin", lambda: None)
     start(first, tmp_path / "first", trainings)
+    assert all(training.static is others[0].static for training in trainings.values())
     names = sorted(path.parent.name for path in tmp_path.rglob(CHECKPOINT))
-    assert names == ["first", "goal", "seed"]
+    assert names == ["first", "goal"]
 
 
 @pytest.mark.parametrize("fault", ["disk", "loss"])

@@ -17,7 +17,7 @@ from specbench.training.goal import FIRST
 from specbench.training.material import Material, Materials, read_materials, split_material
 from specbench.training.recipe import HeadRecipe
 from specbench.training.rollouts import Rollouts
-from specbench.training.verifier import Training
+from specbench.training.verifier import Training, take_steps
 
 from .conftest import made_point, measured_by_weight
 
@@ -45,7 +45,7 @@ def trained(mini: Any, recipe: HeadRecipe, task: Task = CUT) -> Training:
     training = prepared(mini, recipe, task)
     training.begin()
     for _ in range(recipe.steps):
-        training.take_step()
+        take_steps([training])
     return training
 
 
@@ -101,6 +101,26 @@ def test_the_same_recipe_gives_the_same_head(mini):
     assert not all(torch.equal(one[name], other[name]) for name in one)
 
 
+@pytest.mark.usefixtures("unmeasured")
+@pytest.mark.parametrize("kind", ["linear", "features"])
+def test_heads_trained_together_are_those_trained_alone(mini, kind):
+    """Batches that they share change nothing, whatever the texts of the others are."""
+    recipe = RECIPE.updated(steps=2, head_kind=kind)
+    recipes = [recipe.updated(seed=3), recipe.updated(target_acceptance=0.9), recipe]
+    together = [prepared(mini, each, BRIEF) for each in recipes]
+    for training in together:
+        training.begin()
+    for _ in range(2):
+        take_steps(together)
+    for training, each in zip(together, recipes, strict=True):
+        alone = trained(mini, each, BRIEF)
+        assert [row.tokens for row in training.history] == [row.tokens for row in alone.history]
+        torch.testing.assert_close(training.head.state_dict(), alone.head.state_dict())
+    first, second, third = (training.head.state_dict() for training in together)
+    for other in (first, second):
+        assert not all(torch.equal(other[name], third[name]) for name in third)
+
+
 def test_a_small_head_trained_from_scratch_raises_reward_and_acceptance(mini):
     """Compared with its start, the static ensemble with w = 0.9, on held-out examples."""
     recipe = RECIPE.updated(
@@ -116,7 +136,7 @@ def test_a_small_head_trained_from_scratch_raises_reward_and_acceptance(mini):
     training.static = [front.Point(w, np.full(48, q), np.full(48, a), inputs) for w, q, a in slope]
     training.begin()
     for _ in range(recipe.steps):
-        training.take_step()
+        take_steps([training])
     training.restore_best()
     heads = [training.start, training.head]
     before, after = training.measure(heads, training.materials.final)
@@ -158,40 +178,15 @@ def test_few_held_out_prompts_have_several_texts_each(mini, monkeypatch):
     assert [len(point.quality) for point in training.static] == [10] * len(front.WEIGHTS)
 
 
-def test_prompts_and_steps_take_the_temperatures_in_turn(mini, monkeypatch):
-    asked: list[tuple[float, int]] = []
-    honest = verifier.roll_out
-
-    def noted(*arguments):
-        asked.append((arguments[-1].temperature, len(arguments[2])))
-        return honest(*arguments)
-
-    monkeypatch.setattr(verifier, "roll_out", noted)
-    recipe = RECIPE.updated(temperature=[0.5, 1.0, 0.7], steps=4)
-    training = prepared(mini, recipe, BRIEF)
-    [point] = training.measure([training.static_head(0.5)], training.materials.held_out)
-    assert asked == [(0.5, 4), (1.0, 3), (0.7, 3)] and len(point.quality) == 10
-    # The last part of a front may have fewer prompts than there are temperatures.
-    [point] = training.measure([training.static_head(0.5)], training.materials.held_out.taken(0, 2))
-    assert asked[3:] == [(0.5, 1), (1.0, 1)] and len(point.quality) == 2
-    monkeypatch.setattr(verifier.Training, "measure", measured_by_weight)
-    training.begin()
-    asked.clear()
-    for _ in range(4):
-        training.take_step()
-    assert asked == [(0.5, 2), (1.0, 2), (0.7, 2), (0.5, 2)]
+def test_texts_are_drawn_at_the_recipes_temperature(mini):
+    """Close to 0 they are the target's greedy ones, at a measurement as in a step."""
+    task = replace(CUT, metrics=())
+    cold = prepared(mini, RECIPE.updated(reward="agreement", temperature=0.01), task)
+    cold.begin()
+    assert cold.static[0].quality.mean() > 0.99 and take_steps([cold])[0].reward < 0.99
 
 
-def test_a_point_has_its_prompts_once_and_in_order_whatever_the_temperatures(mini, monkeypatch):
-    def lengths(rollouts, examples, _):
-        return torch.tensor([len(example.prompt) for example in examples]).double()
-
-    monkeypatch.setattr(verifier, "reward", lengths)
-    training = prepared(mini, RECIPE.updated(temperature=[0.5, 1.0, 0.7]), BRIEF)
-    held_out = training.materials.held_out
-    [point] = training.measure([training.static_head(0.5)], held_out)
-    assert point.quality.tolist() == [len(example.prompt) for example in held_out.examples]
-
+def test_a_prompt_that_occurs_twice_is_held_out_once(mini):
     def twice(split: str, count: int, seed: int) -> list[Example]:
         examples = CUT.examples(split, 5, seed)
         return examples + [replace(e, id=f"{e.id} again") for e in examples]
@@ -247,7 +242,7 @@ def test_the_best_head_is_kept(mini, monkeypatch, changes, points, chosen):
     monkeypatch.setattr(verifier.Training, "measure", lambda *_: [next(left)])
     states = []
     for _ in range(4):
-        training.take_step()
+        take_steps([training])
         states.append(deepcopy(training.head.state_dict()))
     training.restore_best()
     assert len({tuple(state["summary.bias"].tolist()) for state in states}) == 4
@@ -299,6 +294,3 @@ def test_agreement_rewards_the_targets_own_text(mini):
     for part in (materials.train, materials.held_out, materials.final):
         assert all(example.greedy for example in part.examples)
     assert materials.left_out() == {"train": 3, "held-out": 0}
-    cold = prepared(mini, RECIPE.updated(reward="agreement", temperature=[0.01]), task)
-    cold.begin()
-    assert cold.static[0].quality.mean() > 0.99 and cold.take_step().reward < 0.99

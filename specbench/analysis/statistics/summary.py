@@ -224,13 +224,10 @@ def _further_scores(
         if name in cell and cell[name].notna().any():
             yield name, estimates.score_interval(cell, name, name), shown(name).heading
     passed = cell["quality"] if cell["quality_metric"].iloc[0] == PASS else cell.get(PASS)
-    if passed is not None:
-        yield from _pass_at_more(passed, frames.example_ids(cell))
-
-
-def _pass_at_more(passed: pd.Series, prompts: pd.Series) -> Iterator[tuple[str, Interval, str]]:
-    """Yield pass@2, pass@5, ... up to the number of scored repeats that every prompt has."""
-    tallies = passed.dropna().groupby(prompts).agg(["count", "sum"])
+    if passed is None:
+        return
+    # pass@2, pass@5, ... up to the number of scored repeats that every prompt has
+    tallies = passed.dropna().groupby(frames.example_ids(cell)).agg(["count", "sum"])
     fewest = int(tallies["count"].min()) if len(tallies) else 0
     for k in sorted({*BUDGETS, fewest}):
         if 1 < k <= fewest:

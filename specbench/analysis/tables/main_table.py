@@ -161,7 +161,14 @@ def main_table(
         cells = section[~cell.duplicated()]  # in the order of ngroup
         labels[section.index] = cell.map(dict(enumerate(method_labels(rows_of(cells)))))
     of_seeds = table["seeds"].map(lambda count: f", mean of {count} seeds" if count > 1 else "")
-    return table.assign(label=labels + of_seeds, best=_best(table, contest))[COLUMNS]
+    # Which values are the best of their column, or not significantly different.
+    marked = _highest(table, table["figure"] == QUALITY, contest)
+    cell = [table[name] for name in (*SECTION, "cell")]
+    compared = table["figure"].eq(SPEEDUP) & table["ci_low"].notna()
+    compared |= table["figure"] == ACCEPTANCE
+    compared &= marked.groupby(cell, dropna=False).transform("any")
+    best = marked | _highest(table, compared, contest)
+    return table.assign(label=labels + of_seeds, best=best)[COLUMNS]
 
 
 class Contest:
@@ -258,16 +265,6 @@ def _verdicts(comparison: pd.DataFrame) -> Iterator[dict[str, Any]]:
             if not np.isnan(scaled[0]):
                 least = shown(figure, row["quality_metric"]).scale * row[f"{figure}_least"]
                 yield row | facts | dict(zip(_SCALED, scaled, strict=True)) | {"least": least}
-
-
-def _best(table: pd.DataFrame, contest: Contest) -> pd.Series:
-    """Return which values are the best of their column or not significantly different."""
-    marked = _highest(table, table["figure"] == QUALITY, contest)
-    cell = [table[name] for name in (*SECTION, "cell")]
-    compared = table["figure"].eq(SPEEDUP) & table["ci_low"].notna()
-    compared |= table["figure"] == ACCEPTANCE
-    compared &= marked.groupby(cell, dropna=False).transform("any")
-    return marked | _highest(table, compared, contest)
 
 
 def _highest(table: pd.DataFrame, competing: pd.Series, contest: Contest) -> pd.Series:

@@ -55,8 +55,13 @@ class Replay:
         """Return a cell of the run, with a rule and a head that are here."""
         recorded = Cell.recorded(config)
         recorded = replace(recorded, method=self.methods[recorded.method])
-        if "head" in recorded.values:
-            _require_local(str(recorded.values["head"]))
+        path, trained = Path(str(recorded.values.get("head", ""))), TRAINED.parent
+        is_below = len(path.parts) <= 1 or path.is_relative_to(trained)
+        leaves = path.is_absolute() or ".." in path.parts or not is_below
+        if leaves and str(path) not in bundled_heads():
+            raise UsageError(
+                f"its head is outside of {trained}, the only folder that heads are read from"
+            )
         try:
             cell = recorded.resolved(self.run.pair, task)
         except OSError as error:  # the name of a head may be anything
@@ -125,18 +130,6 @@ class Replay:
             whole = [s for s in steps if all(self._names(plan, t) in recorded for t in s.turns)]
             chosen = Random(f"{self.seed}/{number}/{cell}")
             yield chosen.sample(whole, min(self.samples, len(whole)))
-
-
-def _require_local(head: str) -> None:
-    """Refuse the path of a head that is not below ``results``; a name without a folder is fine."""
-    if head in bundled_heads():
-        return
-    path, results = Path(head), TRAINED.parent
-    inside = len(path.parts) == 1 or path.is_relative_to(results)
-    if path.is_absolute() or ".." in path.parts or not inside:
-        raise UsageError(
-            f"its head is outside of {results}, the only folder that heads are read from"
-        )
 
 
 def _divergence(record: SampleRecord, redecoded: SampleRecord, within: float) -> str:

@@ -5,9 +5,9 @@
 The front is the best mixture of SD and static weights (with ``--cooled``, of `cooled` too), one
 drawn at random for each prompt, that accepts at least the method's share of the drafts. SD's
 quality is the mean of `sd` and `autoregressive`. The mixture is chosen on one half of the prompts
-and measured on the other, in turn, for many random halves. Prints each lead in points, the mean of
-the heads that differ in nothing but their seed (of the recipe with most of them), and this mean
-less the leads of ``gated`` and ``typical`` if they ran, with intervals over prompts. Beside each
+and measured on the other, in turn, for many random halves. Prints each lead in points, the means of
+heads that differ in nothing but their seed, and each mean less the leads of ``gated`` and
+``typical``, if they ran, and of the other means, with intervals over prompts. Beside each
 stands the lead over the mixture that is chosen and measured on all prompts, which is too small.
 """
 
@@ -16,7 +16,6 @@ import csv
 import lzma
 import re
 import sys
-from collections import Counter
 from itertools import permutations
 from pathlib import Path
 
@@ -53,11 +52,13 @@ def read(run, cooled):
     )
 
 
-def heads_of_seeds(compared):
-    """Return the names of the heads that differ in nothing but their seed."""
-    recipes = {name: re.sub(r"seed-\d+", "", name) for name in compared if "seed-" in name}
-    ((recipe, _),) = Counter(recipes.values()).most_common(1)
-    return [name for name in recipes if recipes[name] == recipe]
+def recipes_of(compared):
+    """Return the names of the heads that differ in nothing but their seed, by their folder."""
+    recipes = {}
+    for name in compared:
+        if "seed-" in name:
+            recipes.setdefault(re.sub(r"/?seed-\d+", "", name), []).append(name)
+    return {recipe: names for recipe, names in recipes.items() if len(names) > 1}
 
 
 def mixture(front, rows, weights):
@@ -86,7 +87,7 @@ def lead(front, rows, chosen, weights):
 
 def leads(front, compared, weights, halves):
     """Return each method's lead, in points, for weighted prompts; ``halves`` are 0 or 1 [k, n]."""
-    result, heads = {}, heads_of_seeds(compared)
+    result = {}
     for name, rows in compared.items():
         values = []
         for half in halves:
@@ -94,11 +95,15 @@ def leads(front, compared, weights, halves):
             for choose, measure in (sides, sides[::-1]):
                 values.append(lead(front, rows, mixture(front, rows, choose), measure))
         result[name] = np.mean(values)
-    of_heads = [result[name] for name in heads]
-    result["mean of heads"] = np.mean(of_heads)
-    for rule in result.keys() & {"gated", "typical"}:
-        result[f"mean of heads, minus {rule}"] = np.mean(of_heads) - result[rule]
-    result["standard deviation of heads"] = np.std(of_heads, ddof=1)
+    rules, recipes = result.keys() & {"gated", "typical"}, recipes_of(compared)
+    means = {name: np.mean([result[head] for head in of]) for name, of in recipes.items()}
+    for name, mean in means.items():
+        result[f"mean of {name}"] = mean
+        for other, value in ({rule: result[rule] for rule in rules} | means).items():
+            if other != name:
+                result[f"mean of {name}, minus {other}"] = mean - value
+        heads = [result[head] for head in recipes[name]]
+        result[f"standard deviation of {name}"] = np.std(heads, ddof=1)
     return result
 
 

@@ -4,6 +4,8 @@ from importlib.util import find_spec
 
 import pytest
 
+from specbench.engine.loading import load_pair
+from specbench.engine.pairs import Loading, get_pair
 from specbench.engine.prompts import encode
 from specbench.errors import UsageError
 from specbench.tasks.task import load_task
@@ -14,7 +16,8 @@ LIMIT = 12
 
 
 @pytest.mark.skipif(find_spec("xllamacpp") is None, reason="needs the package xllamacpp")
-def test_the_server_of_llamacpp(mini, tmp_path):
+def test_the_server_of_llamacpp(tmp_path):
+    mini = load_pair(get_pair("mini"), Loading(device="cpu"))
     (example,) = load_task("mini-math").examples("test", 1)
     prompt = encode(mini.tokenizer, example.prompt).ids
     expected = decode_one(mini, Context("", prompt), LIMIT).token_ids

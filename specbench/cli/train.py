@@ -15,7 +15,7 @@ from specbench.cli.jobs import HeadJob, print_plan, sizes
 from specbench.cli.output import Interrupted, note, note_loading, print_table
 from specbench.config import option
 from specbench.decoding.drafters.registry import MODEL
-from specbench.decoding.heads.registry import read_description, trained_heads
+from specbench.decoding.heads.registry import is_head, read_description, trained_heads
 from specbench.engine.pairs import Loading, PairSpec
 from specbench.errors import UsageError, require
 from specbench.experiment.progress import step_status, training_bar
@@ -203,10 +203,10 @@ def _train_together(
 
             descriptions = carry_out(begun, report)
     except KeyboardInterrupt as error:
-        steps_in = f"interrupted: every finished step is in {', '.join(map(str, trainings))}"
-        raise Interrupted(f"{steps_in}; add --resume to the same command to resume") from error
+        steps_in = f"every finished step is in {', '.join(map(str, begun or trainings))}"
+        raise Interrupted(f"interrupted: {steps_in}; add --resume to the same command") from error
     except UsageError as error:
-        return refused | dict.fromkeys(begun, error)
+        return refused | {folder: error for folder in begun if not is_head(folder)}
     for folder, description in zip(begun, descriptions, strict=True):
         note(*_remarks(jobs[folder], description))
     return refused

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate, chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -74,6 +74,11 @@ class Part(NamedTuple):
         """The number of texts."""
         return len(self.heads) * len(self.prompts)
 
+    def draws(self, tokens: int) -> Tensor:
+        """Draw numbers in [0, 1) ``[tokens, texts]``, all at once: no other part changes them."""
+        size, device = (tokens, self.texts), self.generator.device
+        return torch.rand(size, generator=self.generator, device=device, dtype=torch.float64)
+
     def divided(self) -> list[Part]:
         """Return parts of at most ``AT_ONCE`` texts, or of one prompt."""
         size = max(1, AT_ONCE // len(self.heads))
@@ -132,8 +137,9 @@ def _batch(
     writers = [head for part in parts for _ in part.prompts for head in part.heads]
     counts = torch.tensor([len(part.heads) for part in parts for _ in part.prompts], device=device)
     rows = torch.arange(len(prompts), device=device).repeat_interleave(counts)
-    prompt_of = rows.tolist()
-    uniform: dict[str, Any] = {"device": device, "dtype": torch.float64}
+    prompt_of, heads = rows.tolist(), [*dict.fromkeys(writers)]
+    head_of = torch.tensor([heads.index(head) for head in writers], device=device)
+    uniform = torch.cat([part.draws(max_new_tokens) for part in parts], 1)
     models = lockstep(pair, prompts, max_new_tokens, len(rows))
     outputs = [model.start() for model in models]
     for model in models:
@@ -147,10 +153,8 @@ def _batch(
         (logits_p, h_p), (logits_q, h_q) = outputs
         (p, p1), (q, q1) = sampling.distributions(logits_p), sampling.distributions(logits_q)
         inputs = writers[0].inputs(Positions(p, q, p1, q1, h_p, h_q, sampling.greedy))
-        v = torch.lerp(q, p, weights_of(writers, inputs, text).unsqueeze(-1))
-        # For finished texts too, so that a draw depends on no other part.
-        draws = (torch.rand(part.texts, generator=part.generator, **uniform) for part in parts)
-        token = draw(v, torch.cat([*draws])[text])
+        v = torch.lerp(q, p, weights_of(heads, inputs, head_of[text]).unsqueeze(-1))
+        token = draw(v, uniform[position, text])
         tv = (p - q).abs_().sum(-1) / 2
         active = text >= 0
         columns = (text, token, inputs, pick(p, token), pick(q, token), tv)
@@ -182,10 +186,8 @@ def _batch(
     return Rollouts(answers, cut, text, token, *records)
 
 
-def weights_of(writers: Sequence[Head], inputs: Tensor, text: Tensor) -> Tensor:
-    """Return the weight on the target ``[B]`` by the head that writes each row's text."""
-    heads = [*dict.fromkeys(writers)]
-    head_of = torch.tensor([heads.index(head) for head in writers], device=text.device)[text]
+def weights_of(heads: Sequence[Head], inputs: Tensor, head_of: Tensor) -> Tensor:
+    """Return the weight on the target ``[B]`` by the head of each row, an index ``[B]``."""
     return torch.stack([head(inputs) for head in heads]).gather(0, head_of[None]).squeeze(0)
 
 

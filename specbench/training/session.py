@@ -115,16 +115,16 @@ def carry_out(
         done = min(len(training.history) for training in left.values())
         now = {folder: t for folder, t in left.items() if len(t.history) == done}
         began = time.perf_counter()
-        steps = take_steps([*now.values()])
+        steps = take_steps([*now.values()])  # each is saved before the next head learns
         for (folder, training), progress in zip(now.items(), steps, strict=True):
             log = pd.DataFrame(training.history).to_csv(index=False, lineterminator="\n")
             write_atomically(folder / LOG, log)
             _save_checkpoint(training, folder / CHECKPOINT)
             report(folder, progress)
         if done == 0:
-            seconds, waiting = time.perf_counter() - began, training.recipe.steps - 1
-            name = training.task.name
-            logger.warning(f"{name}: a step takes {seconds:.1f} s, and {waiting} are left")
+            seconds, task = time.perf_counter() - began, training.task.name
+            waiting = f"{training.recipe.steps - 1} are left"
+            logger.warning(f"{task}: a step takes {seconds:.1f} s, and {waiting}")
     descriptions = []
     for folder, training in trainings.items():
         training.restore_best()

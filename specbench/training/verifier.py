@@ -8,7 +8,7 @@ what is missing (``specbench.training.goal``).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import replace
@@ -160,7 +160,7 @@ class Training:
         for _ in range(recipe.epochs_per_rollout):
             value = objective.evaluate(head, step)
             loss = -value.objective
-            advice = " in another folder; the last checkpoint is untouched"
+            advice = f" in another folder; the last checkpoint of seed {recipe.seed} is untouched"
             gradient = objective.descend(loss, head, self.optimizer, done, advice)
         del self.scored[: max(0, len(self.scored) - self.memory + 1)]
         progress = objective.TrainingStep(
@@ -285,8 +285,8 @@ def reward(rollouts: Rollouts, examples: list[Example], metric: Metric) -> Tenso
         return torch.tensor([*pool.map(partial(score, metric.name), rollouts.texts, cut)])
 
 
-def take_steps(trainings: Sequence[Training]) -> list[objective.TrainingStep]:
-    """Roll out, score, and run the epochs of the next step of each training.
+def take_steps(trainings: Sequence[Training]) -> Iterator[objective.TrainingStep]:
+    """Roll out, score, and run the epochs of the next step of each training, in turn.
 
     Their texts share batches, so they are at the same step, with one front (see
     ``Training.shares_front_with``).
@@ -301,4 +301,4 @@ def take_steps(trainings: Sequence[Training]) -> list[objective.TrainingStep]:
     texts = first.roll_out(parts, first.sampling)
     seconds = (time.perf_counter() - began) / len(trainings)
     written = zip(trainings, texts, chosen, strict=True)
-    return [training.learn(mine, of.examples, seconds) for training, mine, of in written]
+    return (training.learn(mine, of.examples, seconds) for training, mine, of in written)

@@ -53,7 +53,7 @@ def main() -> None:
         began = time.process_time()
         training._checked = lambda progress: progress  # type: ignore[method-assign]
         for _ in range(steps):
-            take_steps([training])
+            [_] = take_steps([training])
         seconds = time.process_time() - began
         [point] = training.measure([training.head], training.materials.final, FINAL_SEED, 2)
         quality, acceptance = point.quality.mean(), point.acceptance.mean()

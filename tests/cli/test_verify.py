@@ -166,6 +166,13 @@ def test_what_is_absent_is_not_checked(cli, run):
     assert "rounds is 99" in " ".join(shown.out.split())
 
 
+@pytest.mark.parametrize("name", ["/tmp/head", "../head", "results/../head", "other/head", "."])
+def test_a_head_outside_of_the_results_is_not_read(cli, run, name):
+    configure(run, lambda config: config["tasks"][0]["cells"][-1]["head"].update(name=name))
+    said = " ".join(cli("verify", "r", "-n", "1", code=1).out.split())
+    assert "its head is outside of results, the only folder that heads are read from" in said
+
+
 def test_times_of_a_run_without_its_texts_are_no_unplanned_samples(cli, tmp_path):
     line = ("run", "-t", "mini-math", "-n", "2", "--max-new-tokens", "4", "-o", "r")
     cli(*line, "-m", "sd", code=0)

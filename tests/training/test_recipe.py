@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from specbench.engine.pairs import get_pair
+from specbench.engine.pairs import get_pair, pairs
 from specbench.errors import UsageError
 from specbench.tasks.example import Example
-from specbench.tasks.task import load_task
+from specbench.tasks.task import load_task, task_names
 from specbench.training import material
 from specbench.training.material import Material, Materials, read_material, read_materials
 from specbench.training.recipe import HeadRecipe, head_recipe
@@ -23,6 +23,12 @@ def test_the_user_overrides_the_pair_the_task_and_the_defaults():
     recipe = head_recipe(pair, task, {"learning_rate": 0.3, "seed": None})
     assert (recipe.steps, recipe.rollouts, recipe.learning_rate) == (1, 4, 0.3)
     assert recipe.seed == 0
+
+
+def test_every_bundled_pair_and_task_has_a_recipe():
+    for pair in pairs().values():
+        for task in task_names():
+            assert head_recipe(pair, load_task(task), {}).temperature > 0
 
 
 def test_a_wrong_value_is_named_with_its_file_and_key_or_its_option():

@@ -137,6 +137,16 @@ def test_a_part_has_the_texts_that_it_would_have_alone(mini, prompts, monkeypatc
             torch.testing.assert_close(shared, column, **CLOSE)
 
 
+def test_what_a_part_draws_later_depends_on_no_other_part(mini, prompts):
+    """Though the texts of the other end later."""
+    heads, ends = [linear(mini, 1.0 - 1e-6)], prompts[:1]
+    alone, first, other = (seeded(heads, ends, seed) for seed in (0, 0, 1))
+    brief = roll_out(mini, [alone], 64)[0]
+    long = roll_out(mini, [first, other._replace(prompts=prompts)], 64)[1]
+    assert len(brief.row) < max(long.row.bincount()) == 64  # so the other's loop is longer
+    assert torch.equal(alone.generator.get_state(), first.generator.get_state())
+
+
 def test_tokens_are_drawn_from_the_mixture(mini):
     """The first tokens of many texts follow v = w p + (1 - w) q of their head, and no other."""
     copies, weights = 1000, (0.5, 0.1)

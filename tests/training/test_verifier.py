@@ -45,7 +45,7 @@ def trained(mini: Any, recipe: HeadRecipe, task: Task = CUT) -> Training:
     training = prepared(mini, recipe, task)
     training.begin()
     for _ in range(recipe.steps):
-        take_steps([training])
+        [_] = take_steps([training])
     return training
 
 
@@ -111,7 +111,7 @@ def test_heads_trained_together_are_those_trained_alone(mini, kind):
     for training in together:
         training.begin()
     for _ in range(2):
-        take_steps(together)
+        assert len([*take_steps(together)]) == 3
     for training, each in zip(together, recipes, strict=True):
         alone = trained(mini, each, BRIEF)
         assert [row.tokens for row in training.history] == [row.tokens for row in alone.history]
@@ -136,7 +136,7 @@ def test_a_small_head_trained_from_scratch_raises_reward_and_acceptance(mini):
     training.static = [front.Point(w, np.full(48, q), np.full(48, a), inputs) for w, q, a in slope]
     training.begin()
     for _ in range(recipe.steps):
-        take_steps([training])
+        [_] = take_steps([training])
     training.restore_best()
     heads = [training.start, training.head]
     before, after = training.measure(heads, training.materials.final)
@@ -183,7 +183,7 @@ def test_texts_are_drawn_at_the_recipes_temperature(mini):
     task = replace(CUT, metrics=())
     cold = prepared(mini, RECIPE.updated(reward="agreement", temperature=0.01), task)
     cold.begin()
-    assert cold.static[0].quality.mean() > 0.99 and take_steps([cold])[0].reward < 0.99
+    assert cold.static[0].quality.mean() > 0.99 and next(take_steps([cold])).reward < 0.99
 
 
 def test_a_prompt_that_occurs_twice_is_held_out_once(mini):
@@ -242,7 +242,7 @@ def test_the_best_head_is_kept(mini, monkeypatch, changes, points, chosen):
     monkeypatch.setattr(verifier.Training, "measure", lambda *_: [next(left)])
     states = []
     for _ in range(4):
-        take_steps([training])
+        [_] = take_steps([training])
         states.append(deepcopy(training.head.state_dict()))
     training.restore_best()
     assert len({tuple(state["summary.bias"].tolist()) for state in states}) == 4

@@ -55,12 +55,13 @@ class Replay:
         """Return a cell of the run, with a rule and a head that are here."""
         recorded = Cell.recorded(config)
         recorded = replace(recorded, method=self.methods[recorded.method])
-        path, trained = Path(str(recorded.values.get("head", ""))), TRAINED.parent
-        is_below = len(path.parts) <= 1 or path.is_relative_to(trained)
-        leaves = path.is_absolute() or ".." in path.parts or not is_below
-        if leaves and str(path) not in bundled_heads():
+        head, results = recorded.values.get("head"), TRAINED.parent
+        path = Path(str(head))  # without a folder, it is a name
+        inside = len(path.parts) == 1 or path.is_relative_to(results)
+        leaves = path.is_absolute() or ".." in path.parts or not inside
+        if head is not None and leaves and head not in bundled_heads():
             raise UsageError(
-                f"its head is outside of {trained}, the only folder that heads are read from"
+                f"its head is outside of {results}, the only folder that heads are read from"
             )
         try:
             cell = recorded.resolved(self.run.pair, task)

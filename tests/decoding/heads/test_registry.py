@@ -194,6 +194,7 @@ def test_the_heads_of_the_pair_python_follow_its_recipe(task):
     path = find_head(pair, task).path
     description = read_description(path)
     assert (description["task"], description["pair"]) == (task, "python")
-    assert description["recipe"].items() >= dict(pair.training).items()
+    recipe = {**pair.training, "temperature": [pair.training["temperature"]]}  # then a list
+    assert description["recipe"].items() >= recipe.items()
     assert description["worth"]["better"] is False
     load_head(path, load_pair(pair, Loading(device="cpu")))

@@ -143,7 +143,7 @@ def test_what_a_part_draws_later_depends_on_no_other_part(mini, prompts):
     alone, first, other = (seeded(heads, ends, seed) for seed in (0, 0, 1))
     brief = roll_out(mini, [alone], 64)[0]
     long = roll_out(mini, [first, other._replace(prompts=prompts)], 64)[1]
-    assert len(brief.row) < max(long.row.bincount()) == 64  # so the other's loop is longer
+    assert len(brief.row) < max(long.row.bincount())  # so the other's loop is longer
     assert torch.equal(alone.generator.get_state(), first.generator.get_state())
 
 

@@ -370,13 +370,13 @@ def _label_points(panel: _Panel) -> None:
     heads = cells.loc[recipes.index].assign(x=cost.scale * cells[cost.column])
     means = heads.groupby([recipes, "run_id"], sort=False)[["x", "quality"]].mean() * [1, 100]
     colour, size = style.look(LEARNED).colour, panel.size(LEARNED)
-    labels = [
-        *(
-            layout.Label((mean.x, mean.quality), PurePath(str(recipe)).name, colour, 0.9 * size)
-            for (recipe, _), mean in (means.iterrows() if len(means) > 1 else ())
-        ),
-        *labels,
+    folders = [PurePath(str(recipe)).parts for recipe, _ in means.index]
+    depth = next((n for n in range(1, 9) if len({f[-n:] for f in folders}) == len({*folders})), 1)
+    names = [  # the last folders in which they differ
+        layout.Label((mean.x, mean.quality), parts[-depth:][0], colour, 0.9 * size)
+        for mean, parts in zip(means.itertuples(), folders, strict=True)
     ]
+    labels = [*names * (len(names) > 1), *labels]
     marks = np.column_stack([x, y, radius])
     marks = np.vstack([marks, np.insert(means.to_numpy(), 2, size / 2, axis=1)])
     layout.place(axes, labels, marks, lines)

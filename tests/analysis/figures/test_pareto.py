@@ -125,10 +125,10 @@ def test_pareto_labels_are_omitted_where_it_is_crowded():
     assert 1 <= len(labels) <= 5 and 1 <= len(lines) <= len(labels)
 
 
-def test_pareto_names_the_recipes_of_means_over_seeds():
-    frame = summary_of(
-        tasks=("mini-math",), heads=tuple(f"h/{r}/seed-{s}" for r in ("a", "b") for s in (0, 1))
-    )
+@pytest.mark.parametrize("task", ["", "/mini-math"])
+def test_pareto_names_the_recipes_of_means_over_seeds(task):
+    heads = tuple(f"h/{r}/seed-{s}{task}" for r in ("a", "b") for s in (0, 1))
+    frame = summary_of(tasks=("mini-math",), heads=heads)
     (axes, *_) = pareto.draw(Results.of(summary=frame)).figure.axes
     assert {"a", "b"} <= {text.get_text() for text in axes.texts}
 

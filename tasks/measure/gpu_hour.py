@@ -185,15 +185,12 @@ def larger_pair(
         task = ["-t", "python-line", "--temperature", "0.4", "--device", device, "--no-progress"]
         return [python, "-m", "specbench", command, *models, *task, *options]
 
-    def head(seed: int) -> Part:
-        # On the pair python, only heads that were trained for agreement were above both fronts.
-        recipe = ["--seed", str(seed), "--head-kind", "features", "--reward", "agreement"]
-        recipe += ["--steps", "2", "--prompts-per-step", "4"] if rehearse else []
-        command = on_pair("train", *recipe, "--output", str(home / "heads" / str(seed)))
-        return Part(f"larger-head-{seed}", f"DIVERSED on the larger pair, seed {seed}", command)
-
+    # On the pair python, only heads that were trained for agreement were above both fronts.
+    recipe = ["--seed", ",".join(map(str, SEEDS)), "--head-kind", "features"]
+    recipe += ["--reward", "agreement", "--resume", "--output", str(home / "heads")]
+    recipe += ["--steps", "2", "--prompts-per-step", "4"] if rehearse else []
     run, lengths = home / "run", home / "lengths"
-    heads = ",".join(str(home / "heads" / str(seed) / "python-line") for seed in SEEDS)
+    heads = ",".join(str(home / "heads" / f"seed-{seed}" / "python-line") for seed in SEEDS)
     few = ["--limit", "12", "--batch-size", "6"]
     prompts = few if rehearse else ["--limit", "500", "--batch-size", "50"]
     judged = ["-m", RULES, "--set", SETTINGS, "--head", heads, *prompts, "--output", str(run)]
@@ -206,7 +203,7 @@ def larger_pair(
             Part(f"larger-{role}", f"training of the {role}", [*make, "--model", role])
             for role in ("target", "draft")
         ),
-        *map(head, SEEDS),
+        Part("larger-heads", "DIVERSED on the larger pair", on_pair("train", *recipe)),
         Part("larger-run", "rules that ship and DIVERSED", on_pair("run", *judged)),
         Part(
             "larger-front",

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.lines import Line2D
 
@@ -29,12 +30,13 @@ from specbench.analysis.statistics.estimates import QUALITY_LESS, contrast
 from specbench.analysis.statistics.front import (
     front_band,
     front_of,
+    front_quality,
     gap_between,
     points_with_front,
 )
 from specbench.analysis.statistics.intervals import Interval, bootstrap, mean_over_seeds
 from specbench.analysis.statistics.lead import crossfitted_leads
-from specbench.analysis.statistics.points import TARGET, settings_of
+from specbench.analysis.statistics.points import TARGET, Setting, settings_of
 from specbench.analysis.statistics.sessions import methods_of
 from specbench.analysis.tables.table import with_interval
 from specbench.analysis.verdicts.contrasts import FRONTS
@@ -116,14 +118,35 @@ def leads_over(samples: pd.DataFrame, rules: Sequence[str] = RULES) -> dict[str,
         if len(heads) == 1:
             continue
         for rule in untrained:
-            size = len(heads) + 1
-            points = points_with_front([*heads, rule], front_of(settings))
-            leads = crossfitted_leads(*points.unit_values("acceptance"), size)
-            values = bootstrap(leads[:, :-1] - leads[:, -1:]) / len(leads)
-            differences[f"{recipe.label}, minus {rule.method}"] = mean_over_seeds(
-                values, len(leads)
-            )
+            name = f"{recipe.label}, minus {rule.method}"
+            differences[name] = difference_of_leads(heads, [rule], front_of(settings))
     return differences
+
+
+def difference_of_leads(
+    recipe: Sequence[Setting], other: Sequence[Setting], front: list[Setting]
+) -> Interval:
+    """Return the mean lead of a recipe's heads over a front, minus that of a rule or recipe.
+
+    Both ends: over the best mixtures of all prompts, where both leads are too small, and over those
+    that halves of the prompts have chosen, where both are too large. The interval has those of
+    both, and p is the larger one. Heads are paired by number; those of two recipes are independent,
+    so any pairing would do.
+    """
+    size = len(recipe) + len(other)
+    points = points_with_front([*recipe, *other], front)
+    reached, n = points.estimates(), len(points.unit_values("acceptance")[0])
+    gains, quality = reached.gains("acceptance"), reached.quality
+    mixtures = gains.of(slice(size, None)), quality[:, size:]
+    best = [quality[:, i] - front_quality(*mixtures, gains.value[:, i]) for i in range(size)]
+    crossed = bootstrap(crossfitted_leads(*points.unit_values("acceptance"), size)) / n
+    ends = [
+        mean_over_seeds(leads[:, : len(recipe)] - leads[:, len(recipe) :], n)
+        for leads in (np.stack(best, axis=-1), crossed)
+    ]
+    values = sorted(end.value for end in ends)
+    low, high = min(end.low for end in ends), max(end.high for end in ends)
+    return Interval(values[1], low, high, n, max(end.p for end in ends), values[0])
 
 
 @figure()

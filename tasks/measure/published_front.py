@@ -8,7 +8,8 @@ quality is the mean of `sd` and `autoregressive`. The mixture is chosen on one h
 and measured on the other, in turn, for many random halves. Prints each lead in points, the means of
 heads that differ in nothing but their seed, and each mean less the leads of ``gated`` and
 ``typical``, if they ran, and of the other means, with intervals over prompts. Beside each
-stands the lead over the mixture that is chosen and measured on all prompts, which is too small.
+stands the lead over the mixture that is chosen and measured on all prompts, which is too small, as
+that over mixtures of halves is too large.
 """
 
 import bz2

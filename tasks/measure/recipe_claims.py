@@ -14,13 +14,12 @@ from pathlib import Path
 import numpy as np
 
 from specbench.analysis.statistics import intervals
-from specbench.analysis.statistics.front import front_of, gap_between, points_with_front
-from specbench.analysis.statistics.intervals import Interval, bootstrap, mean_over_seeds
-from specbench.analysis.statistics.lead import crossfitted_leads
+from specbench.analysis.statistics.front import front_of, gap_between
+from specbench.analysis.statistics.intervals import Interval
 from specbench.analysis.statistics.points import Setting, settings_of
 from specbench.analysis.verdicts.contrasts import FRONTS
 from specbench.runs.frames import read_samples
-from tasks.measure.claims import RESAMPLES, holm, pooled, text
+from tasks.measure.claims import RESAMPLES, difference_of_leads, holm, pooled, text
 
 STATIC, COOLED = FRONTS.values()
 PAPER, OURS, SHORT = "heads/paper/", "heads/default/", "heads/whole/"
@@ -36,20 +35,6 @@ NAMES |= {STATIC: "above the static front", COOLED: "above the front with `coole
 NOT_BETTER = 0.03  # a lead that is excluded
 
 
-def difference(
-    settings: list[Setting], recipe: Sequence[Setting], other: Sequence[Setting]
-) -> Interval:
-    """Return the lead of a recipe over the static front, minus that of a rule or recipe.
-
-    Seeds are paired by number; heads of two recipes are independent, so any pairing would do.
-    """
-    heads = [*recipe, *other]
-    points = points_with_front(heads, front_of(settings, STATIC))
-    leads = crossfitted_leads(*points.unit_values("acceptance"), len(heads))
-    leads = leads[:, : len(recipe)] - leads[:, len(recipe) :]
-    return mean_over_seeds(bootstrap(leads) / len(leads), len(leads))
-
-
 def claim(
     settings: list[Setting], recipe: str, other: Sequence[str] | str
 ) -> tuple[Interval, float] | None:
@@ -60,7 +45,11 @@ def claim(
         interval = gap_between(heads, front, "acceptance").above if heads else None
     else:
         beside = [s for s in settings if s.method == other or other in str(s.cell["head"])]
-        interval = difference(settings, heads, beside) if heads and beside else None
+        interval = (
+            difference_of_leads(heads, beside, front_of(settings, STATIC))
+            if heads and beside
+            else None
+        )
     if interval is None:
         return None
     shares = [s.samples["accepted"].sum() / s.samples["proposed"].sum() for s in heads]

@@ -10,10 +10,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from specbench.analysis.statistics import intervals
+from specbench.analysis.statistics.front import front_of
+from specbench.analysis.statistics.points import settings_of
 from specbench.analysis.tables.table import with_interval
 from specbench.analysis.written import write_summary
 from specbench.cli.app import app
 from specbench.files import open_text, stored
+from specbench.runs.frames import read_samples
+from tasks.measure import claims, recipe_claims
 
 ROOT = Path(__file__).parents[2]
 RUN = CliRunner()
@@ -200,3 +205,30 @@ def test_the_table_of_drafters_is_that_of_its_run():
     assert _wrong_drafters(text.replace("10 %, 1.28, 0.87×", "10 %, 1.29, 0.87×")) == [
         "sd, prompt-lookup"
     ]
+
+
+def test_the_claims_of_the_recipes_are_those_of_their_run(capsys, monkeypatch):
+    monkeypatch.setattr(intervals, "RESAMPLES", intervals.RESAMPLES)  # which the script raises
+    recipe_claims.main(str(ROOT / "results" / "published" / "whole" / "mbpp"))
+    rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
+    page = (ROOT / "results" / "published" / "recipes.md").read_text(encoding="utf-8")
+    points = [re.sub(r"(?<=[\[ ])\+(?=[\d.]+[,\]])", "", row[3]) for row in rows if len(row) > 4]
+    assert len(points) == 4 and all(f"| {text} | " in page for text in points)
+
+
+def test_a_recipe_leads_itself_by_nothing_and_loses_to_what_is_better():
+    samples = claims.pooled(read_samples(ROOT / "results" / "published" / "whole" / "mbpp"))
+    settings = settings_of(samples)
+    whole, paper = (
+        [setting for setting in settings if f"heads/{name}/" in str(setting.cell["head"])]
+        for name in ("whole", "paper")
+    )
+    itself = claims.difference_of_leads(whole, whole, front_of(settings))
+    assert itself[:3] == (0, 0, 0) and itself.p == 1 and itself.least == 0
+    one, other = (
+        claims.difference_of_leads(*sides, front_of(settings))
+        for sides in ((whole, paper), (paper, whole))
+    )
+    assert one.high > one.value > one.least > one.low
+    assert (one.value, one.low) == pytest.approx((-other.least, -other.high))
+    assert one.p == pytest.approx(other.p) and one.value > 0

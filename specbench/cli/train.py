@@ -191,11 +191,13 @@ def _train_together(
                 begun[folder] = training
             except UsageError as error:  # of this goal or task; others may be trained
                 refused[folder] = error
-        job, *others = (jobs[folder] for folder in begun or trainings)
+        if not begun:
+            return refused
+        job, *others = (jobs[folder] for folder in begun)
         title = f"{job} on {spec.name}, {job.recipe.head_kind} head"
         if others:
             title = f"{1 + len(others)} {job.recipe.head_kind} heads on {spec.name}"
-        with training_bar(title, job.recipe.steps, shown and bool(begun)) as draw:
+        with training_bar(title, job.recipe.steps, shown) as draw:
 
             def report(folder: Path, progress: TrainingStep) -> None:
                 head = f"{jobs[folder]}: " if others else ""

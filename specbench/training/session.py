@@ -24,7 +24,7 @@ import torch
 from specbench import __version__
 from specbench.decoding.heads.head import fingerprints, save_head
 from specbench.engine.pair import LoadedPair
-from specbench.errors import UsageError
+from specbench.errors import RunError, UsageError
 from specbench.files import clear_errors, make_folder, write_atomically
 from specbench.runs.configuration import differences_of
 from specbench.runs.labels import LOG
@@ -35,7 +35,7 @@ from specbench.training.material import describe_data, read_materials
 from specbench.training.objective import Scored, TrainingStep
 from specbench.training.recipe import CHECKPOINT, HeadRecipe
 from specbench.training.rollouts import Rollouts
-from specbench.training.verifier import Training, take_steps
+from specbench.training.verifier import Training, draw_texts
 
 logger = logging.getLogger(__name__)
 
@@ -102,37 +102,46 @@ def carry_out(
 ) -> list[dict[str, Any]]:
     """Train heads that share batches, and return their descriptions in ``head.json``.
 
-    They share a front (``Training.shares_front_with``), and are written to their folders. After an
-    error, the last checkpoints remain. ``report`` gets every step after its checkpoint is written,
-    and first those before a resume.
+    They share a front (``Training.shares_front_with``), and are written to their folders. If one
+    cannot learn further, the others are trained before the error is raised. After an error, the
+    last checkpoints remain. ``report`` gets every step after its checkpoint is written, and first
+    those before a resume.
     """
     for folder, training in trainings.items():
         start(training, folder, trainings)
         for progress in training.history:
             report(folder, progress)
-    while left := {f: t for f, t in trainings.items() if len(t.history) < t.recipe.steps}:
+    failed: dict[Path, RunError] = {}
+    left, first = {**trainings}, min(len(training.history) for training in trainings.values())
+    while left := {f: t for f, t in left.items() if len(t.history) < t.recipe.steps}:
         # After a kill between two checkpoints, some are a step ahead.
         done = min(len(training.history) for training in left.values())
         now = {folder: t for folder, t in left.items() if len(t.history) == done}
         began = time.perf_counter()
-        steps = take_steps([*now.values()])  # each is saved before the next head learns
-        for (folder, training), progress in zip(now.items(), steps, strict=True):
+        for (folder, training), texts in zip(now.items(), draw_texts([*now.values()]), strict=True):
+            try:
+                progress = training.learn(*texts)
+            except RunError as error:  # as a loss that is not finite
+                failed[folder] = RunError(f"{folder}: {error}")
+                del left[folder]
+                continue
             log = pd.DataFrame(training.history).to_csv(index=False, lineterminator="\n")
             write_atomically(folder / LOG, log)
             _save_checkpoint(training, folder / CHECKPOINT)
             report(folder, progress)
-        if done == 0:
-            seconds, task = time.perf_counter() - began, training.task.name
-            waiting = f"{training.recipe.steps - 1} are left"
-            logger.warning(f"{task}: a step takes {seconds:.1f} s, and {waiting}")
+        if done == first:
+            pace, rest = time.perf_counter() - began, training.recipe.steps - done - 1
+            logger.warning(f"{training.task.name}: a step takes {pace:.1f} s, and {rest} are left")
     descriptions = []
-    for folder, training in trainings.items():
+    for folder, training in ((f, t) for f, t in trainings.items() if f not in failed):
         training.restore_best()
         logger.warning(f"{training.task.name}: last, the final measurement")
         descriptions.append(_describe(training))
         save_head(training.head, folder, descriptions[-1])
         with clear_errors(folder):
             (folder / CHECKPOINT).unlink(missing_ok=True)
+    for failure in failed.values():
+        raise failure
     return descriptions
 
 

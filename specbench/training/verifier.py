@@ -8,7 +8,7 @@ what is missing (``specbench.training.goal``).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import replace
@@ -29,13 +29,7 @@ from specbench.training.front import InputSums, Point, Worth
 from specbench.training.goal import Checked, Multiplier, goal_of
 from specbench.training.material import Material, Materials
 from specbench.training.recipe import HeadRecipe
-from specbench.training.rollouts import (
-    AT_ONCE,
-    Part,
-    Rollouts,
-    drafted_rollouts,
-    roll_out,
-)
+from specbench.training.rollouts import AT_ONCE, Part, Rollouts, drafted_rollouts, roll_out
 
 # Seeds of roll-outs on held-out prompts; training cannot use them.
 HELD_OUT_SEED, FINAL_SEED = RESERVED_SEEDS, 2 * RESERVED_SEEDS
@@ -136,10 +130,7 @@ class Training:
     def learn(
         self, rollouts: Rollouts, examples: Sequence[Example], seconds: float
     ) -> objective.TrainingStep:
-        """Score the texts of the next step, and run its epochs; see ``take_steps``.
-
-        ``seconds`` were needed to draw the texts.
-        """
+        """Take the next step: score its texts, which took ``seconds``, and run its epochs."""
         began, recipe, done = time.perf_counter(), self.recipe, len(self.history)
         head, texts = self.head, recipe.rollouts
         repeated = [example for example in examples for _ in range(texts)]
@@ -160,7 +151,7 @@ class Training:
         for _ in range(recipe.epochs_per_rollout):
             value = objective.evaluate(head, step)
             loss = -value.objective
-            advice = f" in another folder; the last checkpoint of seed {recipe.seed} is untouched"
+            advice = " in another folder; the last checkpoint is untouched"
             gradient = objective.descend(loss, head, self.optimizer, done, advice)
         del self.scored[: max(0, len(self.scored) - self.memory + 1)]
         progress = objective.TrainingStep(
@@ -285,20 +276,19 @@ def reward(rollouts: Rollouts, examples: list[Example], metric: Metric) -> Tenso
         return torch.tensor([*pool.map(partial(score, metric.name), rollouts.texts, cut)])
 
 
-def take_steps(trainings: Sequence[Training]) -> Iterator[objective.TrainingStep]:
-    """Roll out, score, and run the epochs of the next step of each training, in turn.
+def draw_texts(trainings: Sequence[Training]) -> list[tuple[Rollouts, list[Example], float]]:
+    """Return the texts of each training's next step, with their examples and seconds.
 
-    Their texts share batches, so they are at the same step, with one front (see
-    ``Training.shares_front_with``).
+    They share batches, so the trainings are at the same step, with one front (see
+    ``Training.shares_front_with``). Each takes the step with ``learn``.
     """
     began, first = time.perf_counter(), trainings[0]
-    size = first.recipe.prompts_per_step
-    chosen = [t.materials.train.taken(len(t.history) * size, size) for t in trainings]
+    size, copies = first.recipe.prompts_per_step, first.recipe.rollouts
+    materials = [t.materials.train.taken(len(t.history) * size, size) for t in trainings]
     parts = [
-        Part([training.head] * training.recipe.rollouts, of.prompts, training.generator)
-        for training, of in zip(trainings, chosen, strict=True)
+        Part([training.head] * copies, material.prompts, training.generator)
+        for training, material in zip(trainings, materials, strict=True)
     ]
-    texts = first.roll_out(parts, first.sampling)
+    rollouts = first.roll_out(parts, first.sampling)
     seconds = (time.perf_counter() - began) / len(trainings)
-    written = zip(trainings, texts, chosen, strict=True)
-    return (training.learn(mine, of.examples, seconds) for training, mine, of in written)
+    return [(texts, m.examples, seconds) for texts, m in zip(rollouts, materials, strict=True)]

@@ -22,7 +22,7 @@ from specbench.engine.pairs import get_pair
 from specbench.tasks.task import load_task
 from specbench.training.recipe import head_recipe
 from specbench.training.session import prepare
-from specbench.training.verifier import FINAL_SEED, take_steps
+from specbench.training.verifier import FINAL_SEED, draw_texts
 
 FIGURES = ("objective", "quality", "acceptance")
 HEADINGS = ("task", "start", "memory", "steps", "texts", "seed", *FIGURES, "processor_seconds")
@@ -53,7 +53,7 @@ def main() -> None:
         began = time.process_time()
         training._checked = lambda progress: progress  # type: ignore[method-assign]
         for _ in range(steps):
-            [_] = take_steps([training])
+            training.learn(*draw_texts([training])[0])
         seconds = time.process_time() - began
         [point] = training.measure([training.head], training.materials.final, FINAL_SEED, 2)
         quality, acceptance = point.quality.mean(), point.acceptance.mean()

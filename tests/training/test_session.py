@@ -154,7 +154,7 @@ def test_static_weights_are_measured_once_and_kept(train, unbroken, tmp_path, mo
 
     monkeypatch.setattr(verifier.Training, "measure", counted)
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(session, "take_steps", stop)
+        patch.setattr(session, "draw_texts", stop)
         train(tmp_path)
     assert "static weights on 10 of 10 prompts" in caplog.text
     assert measured == [6] and step_of_checkpoint(tmp_path) == 0
@@ -179,7 +179,7 @@ def test_every_batch_of_held_out_prompts_is_kept(train, tmp_path, monkeypatch):
             train(tmp_path)
         assert prompts == [2, 2, 2]
         prompts.clear()
-        patch.setattr(session, "take_steps", stop)
+        patch.setattr(session, "draw_texts", stop)
         with pytest.raises(Killed):
             train(tmp_path, resume=True)
     assert prompts == [2, 2]
@@ -232,6 +232,25 @@ def test_a_full_disk_or_nonfinite_loss_keeps_a_step(train, unbroken, tmp_path, m
     assert sorted(path.name for path in tmp_path.iterdir()) == [CHECKPOINT, LOG]
     train(tmp_path, resume=True)
     assert contents(tmp_path) == contents(unbroken)
+
+
+@pytest.mark.usefixtures("train")
+def test_a_head_that_cannot_learn_further_does_not_stop_the_others(mini, tmp_path, monkeypatch):
+    honest = verifier.Training.learn
+
+    def diverging(training, *texts):
+        if training.recipe.seed == 0 and training.history:
+            raise RunError("the loss is nan")
+        return honest(training, *texts)
+
+    folders = [tmp_path / "seed-0", tmp_path / "seed-1"]
+    recipes = {folder: RECIPE.updated(seed=seed) for seed, folder in enumerate(folders)}
+    trainings = {folder: prepare(mini, TASK, r, folder) for folder, r in recipes.items()}
+    monkeypatch.setattr(verifier.Training, "learn", diverging)
+    with pytest.raises(RunError, match="seed-0: the loss is nan"):
+        carry_out(trainings, lambda *_: None)
+    assert [is_head(folder) for folder in folders] == [False, True]
+    assert step_of_checkpoint(folders[0]) == 1
 
 
 def test_a_refused_training_leaves_nothing(train, tmp_path, monkeypatch):

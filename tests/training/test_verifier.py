@@ -17,7 +17,7 @@ from specbench.training.goal import FIRST
 from specbench.training.material import Material, Materials, read_materials, split_material
 from specbench.training.recipe import HeadRecipe
 from specbench.training.rollouts import Rollouts
-from specbench.training.verifier import Training, take_steps
+from specbench.training.verifier import Training, draw_texts
 
 from .conftest import made_point, measured_by_weight
 
@@ -45,7 +45,7 @@ def trained(mini: Any, recipe: HeadRecipe, task: Task = CUT) -> Training:
     training = prepared(mini, recipe, task)
     training.begin()
     for _ in range(recipe.steps):
-        [_] = take_steps([training])
+        training.learn(*draw_texts([training])[0])
     return training
 
 
@@ -111,7 +111,8 @@ def test_heads_trained_together_are_those_trained_alone(mini, kind):
     for training in together:
         training.begin()
     for _ in range(2):
-        assert len([*take_steps(together)]) == 3
+        for training, texts in zip(together, draw_texts(together), strict=True):
+            training.learn(*texts)
     for training, each in zip(together, recipes, strict=True):
         alone = trained(mini, each, BRIEF)
         assert [row.tokens for row in training.history] == [row.tokens for row in alone.history]
@@ -136,7 +137,7 @@ def test_a_small_head_trained_from_scratch_raises_reward_and_acceptance(mini):
     training.static = [front.Point(w, np.full(48, q), np.full(48, a), inputs) for w, q, a in slope]
     training.begin()
     for _ in range(recipe.steps):
-        [_] = take_steps([training])
+        training.learn(*draw_texts([training])[0])
     training.restore_best()
     heads = [training.start, training.head]
     before, after = training.measure(heads, training.materials.final)
@@ -183,7 +184,21 @@ def test_texts_are_drawn_at_the_recipes_temperature(mini):
     task = replace(CUT, metrics=())
     cold = prepared(mini, RECIPE.updated(reward="agreement", temperature=0.01), task)
     cold.begin()
-    assert cold.static[0].quality.mean() > 0.99 and next(take_steps([cold])).reward < 0.99
+    assert cold.static[0].quality.mean() > 0.99 and cold.learn(*draw_texts([cold])[0]).reward < 0.99
+
+
+def test_a_point_has_its_prompts_in_order_and_the_mean_of_their_texts(mini, monkeypatch):
+    def lengths(rollouts, examples, _):
+        return torch.tensor([len(example.prompt) for example in examples]).double()
+
+    monkeypatch.setattr(verifier, "reward", lengths)
+    training = prepared(mini, RECIPE, BRIEF)
+    held_out = training.materials.held_out
+    heads = [training.static_head(weight) for weight in (0.9, 0.1)]
+    high, low = training.measure(heads, held_out, texts=2)
+    for point in (high, low):
+        assert point.quality.tolist() == [len(example.prompt) for example in held_out.examples]
+    assert (high.weight, low.weight) == pytest.approx((0.9, 0.1))
 
 
 def test_a_prompt_that_occurs_twice_is_held_out_once(mini):
@@ -242,7 +257,7 @@ def test_the_best_head_is_kept(mini, monkeypatch, changes, points, chosen):
     monkeypatch.setattr(verifier.Training, "measure", lambda *_: [next(left)])
     states = []
     for _ in range(4):
-        [_] = take_steps([training])
+        training.learn(*draw_texts([training])[0])
         states.append(deepcopy(training.head.state_dict()))
     training.restore_best()
     assert len({tuple(state["summary.bias"].tolist()) for state in states}) == 4

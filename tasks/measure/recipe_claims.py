@@ -40,18 +40,13 @@ def claim(
 ) -> tuple[Interval, float] | None:
     """Return a claim's interval, and the acceptance of its heads; None if texts are missing."""
     heads = [setting for setting in settings if recipe in str(setting.cell["head"])]
-    if not isinstance(other, str):
-        front = front_of(settings, other)
-        interval = gap_between(heads, front, "acceptance").above if heads else None
-    else:
-        beside = [s for s in settings if s.method == other or other in str(s.cell["head"])]
-        interval = (
-            difference_of_leads(heads, beside, front_of(settings, STATIC))
-            if heads and beside
-            else None
-        )
-    if interval is None:
+    beside = [s for s in settings if s.method == other or str(other) in str(s.cell["head"])]
+    if not heads or (isinstance(other, str) and not beside):
         return None
+    if isinstance(other, str):
+        interval = difference_of_leads(heads, beside, front_of(settings, STATIC))
+    else:
+        interval = gap_between(heads, front_of(settings, other), "acceptance").above
     shares = [s.samples["accepted"].sum() / s.samples["proposed"].sum() for s in heads]
     return interval, float(np.mean(shares))
 

@@ -1,6 +1,6 @@
 """The claims of `results/published/recipes.md`, after Holm over eight; run at the root.
 
-    python -m tasks.measure.recipe_claims FRONT,RUN...
+    python tasks/measure/recipe_claims.py FRONT,RUN...
 
 The runs are pooled as by `claims.py`. Each claim is about the mean of the heads of a recipe, named
 by the folder of its heads, with heads and prompts as random effects. Claims whose texts are missing
@@ -8,10 +8,10 @@ are named, and count as tests.
 """
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from claims import RESAMPLES, difference_of_leads, holm, pooled, text
 
 from specbench.analysis.statistics import intervals
 from specbench.analysis.statistics.front import front_of, gap_between
@@ -19,24 +19,27 @@ from specbench.analysis.statistics.intervals import Interval
 from specbench.analysis.statistics.points import Setting, settings_of
 from specbench.analysis.verdicts.contrasts import FRONTS
 from specbench.runs.frames import read_samples
-from tasks.measure.claims import RESAMPLES, difference_of_leads, holm, pooled, text
 
 STATIC, COOLED = FRONTS.values()
 PAPER, OURS, SHORT = "heads/paper/", "heads/default/", "heads/whole/"
 TYPICAL = "typical"
 #: What is compared with what: a recipe with a front, with a rule, or with another recipe.
-CLAIMS: tuple[tuple[str, Sequence[str] | str], ...] = (
+CLAIMS: tuple[tuple[str, tuple[str, ...] | str], ...] = (
     *((recipe, family) for family in (STATIC, COOLED, TYPICAL) for recipe in (PAPER, OURS)),
     (OURS, PAPER),
     (SHORT, STATIC),
 )
-NAMES = {PAPER: "the paper's recipe", OURS: "ours", SHORT: "ours with 24 steps"}
+NAMES: dict[tuple[str, ...] | str, str] = {
+    PAPER: "the paper's recipe",
+    OURS: "ours",
+    SHORT: "ours with 24 steps",
+}
 NAMES |= {STATIC: "above the static front", COOLED: "above the front with `cooled`"}
 NOT_BETTER = 0.03  # a lead that is excluded
 
 
 def claim(
-    settings: list[Setting], recipe: str, other: Sequence[str] | str
+    settings: list[Setting], recipe: str, other: tuple[str, ...] | str
 ) -> tuple[Interval, float] | None:
     """Return a claim's interval, and the acceptance of its heads; None if texts are missing."""
     heads = [setting for setting in settings if recipe in str(setting.cell["head"])]

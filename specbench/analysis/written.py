@@ -11,8 +11,8 @@ from specbench.analysis.verdicts.compare import cautions
 from specbench.analysis.verdicts.remarks import DOUBTS, remarks
 from specbench.files import digits, write_atomically
 from specbench.runs.columns import TIMED
-from specbench.runs.frames import decodes_of, read_samples, without_repeats
-from specbench.runs.records import DIGEST, SUMMARY, RunTables, write_samples
+from specbench.runs.frames import read_samples, without_repeats
+from specbench.runs.records import DIGEST, SUMMARY, write_samples
 from specbench.runs.run import read_run
 
 
@@ -22,14 +22,12 @@ def summary_page(results: Results) -> str:
     return "\n".join([to_markdown(*results.tables(further=True)), *notes])
 
 
-def write_summary(
-    folder: Path, tables: RunTables | None = None, run: Path | None = None
-) -> Results:
+def write_summary(folder: Path, run: Path | None = None) -> Results:
     """Write ``summary.csv`` and ``summary.md`` of a folder with tables; return its results.
 
-    ``tables`` are read from the folder if they are not given; the ``run`` may be another folder.
+    The ``run``, of which the tables are, may be another folder.
     """
-    decodes = decodes_of(folder, tables) if tables else read_samples(folder, timings=TIMED)
+    decodes = read_samples(folder, timings=TIMED)
     summary = summarise(without_repeats(decodes))
     write_atomically(folder / SUMMARY, summary.to_csv(index=False, float_format=digits))
     run_id, recorded = str(summary["run_id"].iloc[0]), read_run(run or folder, required=False)
@@ -42,5 +40,5 @@ def write_summary(
 
 def write_tables(folder: Path, into: Path | None = None) -> None:
     """Write all tables of a run from its records into it or a folder, if any was decoded."""
-    if tables := write_samples(folder, into):
-        write_summary(into or folder, tables, folder)
+    if write_samples(folder, into):
+        write_summary(into or folder, folder)

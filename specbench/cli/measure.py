@@ -27,7 +27,7 @@ from specbench.files import stored
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.runs.configuration import DEFAULT_LIMIT
 from specbench.runs.model import OK
-from specbench.runs.records import TABLE, RunTables, latest_records, timed_records
+from specbench.runs.records import TABLE, latest_records, timed_records
 from specbench.runs.run import read_run
 from specbench.tasks.metrics import AGREEMENT
 from specbench.tasks.metrics.sandbox.launch import weakness
@@ -160,10 +160,10 @@ def carry_out(
     return store
 
 
-def _summarise(folder: Path, tables: RunTables) -> Results:
+def _summarise(folder: Path) -> Results:
     from specbench.analysis.written import write_summary  # a refusal must not import statistics
 
-    return write_summary(folder, tables)
+    return write_summary(folder)
 
 
 @contextmanager

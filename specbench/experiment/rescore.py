@@ -105,7 +105,7 @@ def score_run(
     finished: FinishedRun,
     may_execute: bool,
     report: Callable[[Mapping[str, Any]], object] = lambda record: None,
-    summarise: Summarise = lambda folder, tables: None,
+    summarise: Summarise = lambda folder: None,
 ) -> Outcome:
     """Score every text of a run again and replace its samples and tables.
 
@@ -125,7 +125,7 @@ def score_run(
                 report(vars(scored))
         failed = [str(record.error) for record in latest.values() if record.status != OK]
         withheld = sum(_is_withheld(r, run) for r in latest.values())
-        for name in (records.TIMINGS, records.EXAMPLES):  # of equal prompts, for the tables
+        for name in (records.TIMINGS, records.EXAMPLES, ENVIRONMENT):  # for the tables
             if (source := stored(run.folder / name)).exists():
                 shutil.copy(source, staging)
         timed = records.timed_records(run.folder)
@@ -146,8 +146,8 @@ def score_run(
             files[ENVIRONMENT] = environment | {"sandbox": list(layers())}
         for name, values in files.items():
             (staging / name).write_text(as_json(values), encoding="utf-8")
-        if tables := records.write_samples(staging):
-            summarise(staging, tables)
+        if records.write_samples(staging):
+            summarise(staging)
         names = [path.name for path in records.record_files(run.folder)]
         if damaged:
             aside = records.set_aside(run.folder / names[0], damaged)

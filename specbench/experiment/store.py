@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 SYNC_SHARE = 0.01
 
 #: Writes what follows from a run's tables of samples, and returns its results.
-Summarise = Callable[[Path, records.RunTables], object]
+Summarise = Callable[[Path], object]
 
 
 class Store:
@@ -51,7 +51,7 @@ class Store:
         self,
         folder: Path,
         config: Mapping[str, Any],
-        summarise: Summarise = lambda folder, tables: None,
+        summarise: Summarise = lambda folder: None,
     ) -> None:
         self.folder, self.run_id = folder, folders.run_id(folder, config)
         self._config = config
@@ -98,7 +98,7 @@ class Store:
         label: str,
         config: Mapping[str, Any],
         fresh: bool = False,
-        summarise: Summarise = lambda folder, tables: None,
+        summarise: Summarise = lambda folder: None,
     ) -> Store:
         """Open the folder of a new run, or resume a run of the same plan.
 
@@ -232,10 +232,10 @@ class Store:
                 if not self.done and self._new:
                     self._remove()
                 elif not self._lost_config:
-                    tables = records.write_samples(self.folder)
+                    any_decoded = records.write_samples(self.folder)
                     self._write_config(state if kind else COMPLETE)
-                    if tables:  # the page says which samples failed, by the configuration
-                        self.results = self._summarise(self.folder, tables)
+                    if any_decoded:  # the page says which samples failed, by the configuration
+                        self.results = self._summarise(self.folder)
         finally:
             with clear_errors(self.folder / LOCK, "a rule or metric of yours may have closed it"):
                 self._lock.release()

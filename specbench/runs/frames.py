@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from specbench.errors import UsageError, shown
 from specbench.files import PACKINGS, open_binary, open_text, stored
 from specbench.plugins import short_name
-from specbench.runs.columns import SAME_PROMPT, TIMED, TIMED_AGAIN, CellColumns
-from specbench.runs.records import TABLE, TIMINGS, RunTables, SampleTable, prompts_of
+from specbench.runs.columns import SAME_PROMPT, TIMED_AGAIN, CellColumns
+from specbench.runs.records import TIMINGS, prompts_of
 from specbench.runs.run import require_in_runs, run_folders
 from specbench.runs.shards import by_name, is_sharded
 from specbench.runs.tables import bounds, may_be_blank, schema
@@ -65,52 +65,15 @@ def read_samples(*paths: Path | str, timings: Collection[str] = ()) -> pd.DataFr
     folders = run_folders(paths, "samples.csv")
     timed = [folder for folder in folders if timings and stored(folder / TIMINGS).exists()]
     samples = _read_runs(folders, "samples.csv", SAMPLES, MEASURED, others=True)
-    if not timed:
-        return _by_prompt(samples, folders)
-    repeated = _read_runs(timed, TIMINGS, SAMPLES, MEASURED)
-    return _by_prompt(_with_repeated(samples, repeated, timings), folders)
-
-
-def decodes_of(folder: Path, tables: RunTables) -> pd.DataFrame:
-    """Return what ``read_samples`` would read of a run's tables, with all timings."""
-    samples = _of_table(tables.samples, TABLE)
-    if tables.timings.rows:
-        samples = _with_repeated(samples, _of_table(tables.timings, TIMINGS), TIMED)
-    return _by_prompt(samples, [folder])
-
-
-def _of_table(table: SampleTable, name: str) -> pd.DataFrame:
-    """Return the typed frame of a table in memory."""
-    kinds = {column: {**SAMPLES, **MEASURED}.get(column, str) for column in table.columns}
-    values = {
-        column: [None if (value := row.get(column)) == "" else value for row in table.rows]
-        for column in kinds
-    }
-    frame = pd.DataFrame({column: pd.Series(v, dtype=object) for column, v in values.items()})
-    unknown = [column for column in kinds if column not in SAMPLES and column not in MEASURED]
-    return _numbers(typed(frame, kinds, name, MAY_BE_BLANK.union(kinds.keys() - SAMPLES)), unknown)
-
-
-def _with_repeated(
-    samples: pd.DataFrame, repeated: pd.DataFrame, timings: Collection[str]
-) -> pd.DataFrame:
-    """Add samples that were decoded again, with the quality of the first decode."""
-    repeated = repeated[repeated["timing"].isin(timings)].drop(columns="quality")
-    sample = [name for name in (*CELL, "seed", "repeat", "sample_id", "turn") if name != "session"]
-    texts = ["quality", *(n for n in samples if n not in SAMPLES and n not in repeated)]
-    repeated = repeated.merge(samples[[*sample, *texts]], on=sample)
-    repeated = repeated.reindex(columns=[*samples.columns, "timing"])
-    return pd.concat([samples, repeated], ignore_index=True)
-
-
-def _numbers(table: pd.DataFrame, unknown: Iterable[str]) -> pd.DataFrame:
-    """Turn unknown columns, which are texts, into numbers, and leave out those that have others."""
-    for column in unknown:
-        texts = table.pop(column)
-        numbers = pd.to_numeric(texts, errors="coerce").astype("float64")
-        if numbers.notna().any() and (numbers.notna() == texts.notna()).all():
-            table[column] = numbers
-    return table
+    if timed:  # with the quality of the first decode
+        again = _read_runs(timed, TIMINGS, SAMPLES, MEASURED)
+        again = again[again["timing"].isin(timings)].drop(columns="quality")
+        sample = [n for n in (*CELL, "seed", "repeat", "sample_id", "turn") if n != "session"]
+        texts = ["quality", *(n for n in samples if n not in SAMPLES and n not in again)]
+        again = again.merge(samples[[*sample, *texts]], on=sample)
+        again = again.reindex(columns=[*samples.columns, "timing"])
+        samples = pd.concat([samples, again], ignore_index=True)
+    return _by_prompt(samples, folders)
 
 
 def _by_prompt(samples: pd.DataFrame, folders: Sequence[Path]) -> pd.DataFrame:
@@ -238,7 +201,11 @@ def _read_runs(
         located = zip(tables, files, strict=True)
         frames = [typed(t.to_pandas(), present(t), file, blank) for t, file in located]
         table = pd.concat(frames, ignore_index=True)
-    table = _numbers(table, unknown)
+    for column in unknown:  # numbers, or left out
+        texts = table.pop(column)
+        numbers = pd.to_numeric(texts, errors="coerce").astype("float64")
+        if numbers.notna().any() and (numbers.notna() == texts.notna()).all():
+            table[column] = numbers
     _require_distinct(table, files, [*map(len, tables)])
     return table
 

@@ -14,8 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, get_type_hints
 
 from pydantic import ValidationError, create_model
 
@@ -233,46 +232,19 @@ def prompts_of(*folders: Path) -> dict[tuple[str, str], str]:
     return {(task, name): first for task, ids in repeated.items() for name, first in ids.items()}
 
 
-class SampleTable(NamedTuple):
-    """The rows of the samples of a run that were decoded, and their columns in order."""
-
-    columns: list[str]
-    rows: list[dict[str, Any]]
-
-    def write(self, path: Path) -> None:
-        """Write the table."""
-        text = io.StringIO()
-        writer = csv.DictWriter(text, self.columns, extrasaction="ignore", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(self.rows)
-        write_atomically(path, text.getvalue())
+def write_samples(folder: Path, into: Path | None = None) -> bool:
+    """Write the tables of a run's samples into it or a folder; return whether any was decoded."""
+    target, same_prompts = into or folder, prompts_of(folder)
+    if not write_sample_table(target / TABLE, latest_records(folder), same_prompts):
+        return False
+    write_sample_table(target / TIMINGS, timed_records(folder), same_prompts)
+    return True
 
 
-class RunTables(NamedTuple):
-    """The tables of a run's samples, and of those that were decoded again for their times only."""
-
-    samples: SampleTable
-    timings: SampleTable
-
-
-def write_samples(folder: Path, into: Path | None = None) -> RunTables | None:
-    """Write the tables of a run's samples into it or a folder; return them if any was decoded."""
-    same_prompts = prompts_of(folder)
-    samples = sample_table(latest_records(folder), same_prompts)
-    if not samples.rows:
-        return None
-    timings = sample_table(timed_records(folder), same_prompts)
-    samples.write((into or folder) / TABLE)
-    if timings.rows:
-        timings.write((into or folder) / TIMINGS)
-    return RunTables(samples, timings)
-
-
-def sample_table(
-    records: Iterable[SampleRecord],
-    same_prompts: Mapping[tuple[str, str], str] = MappingProxyType({}),
-) -> SampleTable:
-    """Return the table of the samples that were decoded; it may have no rows."""
+def write_sample_table(
+    path: Path, records: Iterable[SampleRecord], same_prompts: Mapping[tuple[str, str], str]
+) -> bool:
+    """Write a table of the samples that were decoded; return whether there are any."""
     rows = [_row(record) for record in records if record.status != ERROR]
     for row in rows:
         if first := same_prompts.get((row["task"], row["sample_id"])):
@@ -282,7 +254,13 @@ def sample_table(
     names = [*schema("samples"), *columns]
     further = dict.fromkeys(n for row in rows for n in row.get("scores") or {} if n in row)
     names += [name for name in further if name not in names]
-    return SampleTable(names, rows)
+    if rows:
+        text = io.StringIO()
+        writer = csv.DictWriter(text, names, extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        write_atomically(path, text.getvalue())
+    return bool(rows)
 
 
 def _row(record: SampleRecord) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """``specbench verify``: a faithful run passes, and every planted fault is found and named."""
 
+import bz2
 import json
 import shutil
 from pathlib import Path
@@ -180,6 +181,13 @@ def test_times_of_a_run_without_its_texts_are_no_unplanned_samples(cli, tmp_path
     assert cli("verify", "r", "-n", "0").code == 0
     (tmp_path / "r" / "samples.jsonl").unlink()
     assert not failures(cli("verify", "r", "-n", "0", code=0))
+    records = tmp_path / "r" / "timings.jsonl"
+    records.with_suffix(".jsonl.bz2").write_bytes(bz2.compress(records.read_bytes()))
+    records.unlink()
+    assert not failures(cli("verify", "r", "-n", "0", code=0))
+    edit_rows(tmp_path / "r" / "timings.csv", lambda rows: rows[0].update(output_tokens="99"))
+    (failure,) = failures(cli("verify", "r", "-n", "0", code=1))
+    assert failure.startswith("timings.csv follows from timings.jsonl")
 
 
 def test_models_that_are_not_here_are_named_once_for_all_methods(cli, run):

@@ -61,7 +61,7 @@ def measured(task: str, sample: str, text: str) -> SampleRecord:
     return sample_record(**fields)
 
 
-def brief_summary(folder: Path, tables: object = None) -> None:
+def brief_summary(folder: Path) -> None:
     """Stand in for ``write_summary``, which takes longer than all else of a small run."""
     text = f"crc32\n{crc32((folder / 'samples.csv').read_bytes())}\n"
     for name in ("summary.csv", "summary.md"):

@@ -140,9 +140,9 @@ def test_a_a_times_sd_twice_and_leaves_all_else_alone(engine, tmp_path):
 def test_a_grown_run_can_be_scored_again(engine, tmp_path):
     folder = tmp_path / "r"
     run(folder, plan_of(FIRST))
-    run(folder, plan_of(GROWN))
+    run(folder, plan_of(GROWN), write_summary)
     before = tables(folder)
-    score_run(open_run(folder), may_execute=False, summarise=brief_summary)
+    score_run(open_run(folder), may_execute=False, summarise=write_summary)
     assert tables(folder) == before and run(folder, plan_of(GROWN)) == 15
 
 

@@ -6,12 +6,7 @@ import pyarrow.csv as arrow_csv
 import pytest
 
 from specbench.errors import UsageError
-from specbench.runs.columns import TIMED
-from specbench.runs.frames import SAMPLES, Selection, decodes_of, read_samples, rows_of
-from specbench.runs.model import SampleRecord
-from specbench.runs.records import write_samples
-
-from ..synthetic import RECORD, SAMPLE
+from specbench.runs.frames import SAMPLES, Selection, read_samples, rows_of
 
 
 def write(folder: Path, frame: pd.DataFrame) -> Path:
@@ -135,21 +130,3 @@ def test_rows_have_the_values_and_types_of_pandas():
         for row, other in zip(rows, expected, strict=True):
             assert all(type(row[k]) is type(other[k]) for k in row)
             assert all(row[k] == other[k] or other[k] != other[k] for k in row)
-
-
-def test_decodes_in_memory_are_those_on_disk(tmp_path):
-    """Also blanks, further metrics, the user's own numbers, and texts that were timed again."""
-    scores = [{"accuracy": 1.0, "mine": 0.25}, {"accuracy": 0.0, "mine": 0.5}]
-    each = [{"sample_id": "p0", "category": "easy"}, {"sample_id": "p1", "category": ""}]
-    lines = [
-        SampleRecord(**{**RECORD, **SAMPLE, **names, "scores": s, "quality": s["accuracy"]})
-        for s, names in zip(scores, each, strict=True)
-    ]
-    timed = [line.model_copy(update={"timing": "a-a", "session": 0}) for line in lines]
-    for name, records in (("samples.jsonl", lines), ("timings.jsonl", timed)):
-        (tmp_path / name).write_bytes(b"".join(record.line() for record in records))
-    tables = write_samples(tmp_path)
-    assert tables is not None and tables.timings.rows
-    decodes = decodes_of(tmp_path, tables)
-    assert set(decodes["timing"].dropna()) == {"a-a"} and "mine" in decodes
-    pd.testing.assert_frame_equal(decodes, read_samples(tmp_path, timings=TIMED))

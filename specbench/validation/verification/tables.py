@@ -117,16 +117,15 @@ def check_tables(folder: Path, source: str) -> Iterator[Finding]:
     with TemporaryDirectory() as temporary:
         rebuilt = Path(temporary)
         compare = partial(_compare, folder, rebuilt)
-        timed = (folder / run_files.TIMED_RECORDS).is_file()
+        timed = stored(folder / run_files.TIMED_RECORDS).is_file()
         sources = [run_files.TABLE] if source == run_files.TABLE else []
         for name in [*sources, run_files.TIMINGS] if not timed else sources:
             if (file := stored(folder / name)).is_file():
                 shutil.copy(file, rebuilt)
         if source == run_files.TABLE:
             prompts = run_files.prompts_of(folder)
-            again = run_files.sample_table(run_files.timed_records(folder), prompts)
-            if again.rows:
-                again.write(rebuilt / run_files.TIMINGS)
+            timed_records = run_files.timed_records(folder)
+            run_files.write_sample_table(rebuilt / run_files.TIMINGS, timed_records, prompts)
             write_summary(rebuilt, run=folder)
         else:
             write_tables(folder, rebuilt)

@@ -88,13 +88,16 @@ def _run(arguments: Sequence[str]) -> int:
         if code == INTERRUPTED:
             _print_error("interrupted", code)
     except typer.TyperException as error:
-        code, removed = error.exit_code, replacement(arguments)
+        code = error.exit_code
+        removed = replacement([word for word in arguments if word != DEBUG])
         _print_error(removed or _parameter_as_option(error) or error.format_message(), code)
     except Exception as error:
         if DEBUG in arguments:
             raise
-        code = error.exit_code if isinstance(error, SpecbenchError) else 1
-        _print_error(_describe(error), code)
+        code, text = getattr(error, "exit_code", 1), str(error)
+        if not isinstance(error, SpecbenchError):
+            text = f"{type(error).__name__}: {text} (for the traceback: specbench {DEBUG} ...)"
+        _print_error(text, code)
     return code
 
 
@@ -109,12 +112,6 @@ def _parameter_as_option(error: typer.TyperException) -> str:
     if all(name != parameter.name for rule in METHODS.values() for parameter in rule.parameters):
         return ""
     return f"there is no option {option}: parameters of methods are given as --set {name}=VALUE"
-
-
-def _describe(error: Exception) -> str:
-    if isinstance(error, SpecbenchError):
-        return str(error)
-    return f"{type(error).__name__}: {error} (for the traceback: specbench {DEBUG} ...)"
 
 
 def _print_error(text: str, code: int) -> None:

@@ -9,10 +9,10 @@ from pydantic import Field
 
 from specbench.cli.generate import grouped
 from specbench.cli.methods import Methods
-from specbench.cli.options import CheckSize, Models, NewFolder, PromptFiles, RunSettings
+from specbench.cli.options import Models, NewFolder, PromptFiles, RunSettings
 from specbench.cli.output import new_folder, note, note_loading, print_findings
 from specbench.cli.servers import NEEDS_SERVER, Headers
-from specbench.config import Options, Temperature, option
+from specbench.config import DraftLength, Options, Temperature, option
 from specbench.decoding.drafters.registry import DRAFTERS, parse_drafter
 from specbench.errors import RunError, UsageError, require
 from specbench.experiment.cells import method_variants
@@ -32,16 +32,18 @@ TIMEOUT, CONCURRENCY = 300.0, 8  # seconds of a request to a server, and request
 SAMPLES, OF_SERVER = 256, 512  # texts
 
 
-class CheckSettings(CheckSize, Headers):
+class CheckSettings(DraftLength, Headers):
     """How much the check decodes."""
 
+    panel = Options.panel
+
+    limit: int = option(4, "Prompts per task.", ge=1, flags=("--limit", "-n"))
     server: str | None = option(
         None,
         "A server with OpenAI's completions API to check in place of the pair, such as "
         "http://localhost:8000, with #MODEL behind the address; it runs the pair's target in "
         "--dtype, and drafts --draft-length tokens.",
         metavar="URL",
-        panel=Options.panel,
         conflicts={
             "drafter": "--drafter is the server's own: leave it out",
             "batch_size": "--batch-size is the server's own: leave it out",
@@ -51,6 +53,7 @@ class CheckSettings(CheckSize, Headers):
         [1.0, 0.7],
         "Temperatures of a server's sampled texts, besides greedy ones; all are tested.",
         metavar="FLOAT[,...]",
+        panel=Headers.panel,
         needs=NEEDS_SERVER,
     )
     samples: int | None = option(

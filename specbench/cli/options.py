@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import field_validator, model_validator
 
 from specbench.cli.output import CSV, JSON, LATEX, MARKDOWN, TEXT
-from specbench.config import AUTO, DraftLength, DraftLengths, Options, option
+from specbench.config import AUTO, DraftLengths, Options, option
 from specbench.decoding.drafters.registry import names_drafter
 from specbench.engine import pairs as model_pairs
 from specbench.engine.choice import require_engine
@@ -268,12 +268,6 @@ class Models(model_pairs.Loading):
     def loading(self) -> model_pairs.Loading:
         """Return how to load the pair."""
         return self.part(model_pairs.Loading)
-
-
-class CheckSize(DraftLength):
-    """How many prompts a test of a decoder has, and its drafts."""
-
-    limit: int = option(4, "Prompts per task.", ge=1, flags=("--limit", "-n"))
 
 
 class Workers(Options):

@@ -347,11 +347,13 @@ class Selection:
         return table.assign(task=names) if self.by else table
 
     def __str__(self) -> str:
-        """Return the selection as command-line options."""
+        return " ".join(self.arguments())
+
+    def arguments(self) -> list[str]:
+        """Return the selection as arguments of a command."""
         chosen = [*self._chosen(), *([("by", self.by)] if self.by else [])]
-        return " ".join(
-            f"--{column.replace('_', '-')} {','.join(map(str, names))}" for column, names in chosen
-        )
+        options = ((f"--{column.replace('_', '-')}", names) for column, names in chosen)
+        return [text for option, names in options for text in (option, ",".join(map(str, names)))]
 
     def _chosen(self) -> Iterator[tuple[str, Sequence[Any]]]:
         columns = {"task": self.tasks, "method": self.methods, "draft_length": self.draft_lengths}

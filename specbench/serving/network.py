@@ -48,5 +48,5 @@ def seconds_to_wait(headers: Mapping[str, str]) -> float | None:
 def _date(text: str | None) -> datetime | None:
     try:
         return parsedate_to_datetime(text or "").replace(tzinfo=UTC)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None

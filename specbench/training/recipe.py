@@ -137,6 +137,13 @@ class HeadRecipe(Filters):
             )
         return seed
 
+    @field_validator("rollouts")
+    @classmethod
+    def _compared(cls, rollouts: int, info: ValidationInfo) -> int:
+        if rollouts * info.data.get("prompts_per_step", 2) < 2:
+            raise ValueError("must be 2 or more with one prompt per step: texts are compared")
+        return rollouts
+
     @field_validator("temperature")
     @classmethod
     def _sampled(cls, temperature: float) -> float:

@@ -76,6 +76,12 @@ def test_a_sample_is_found_refused_or_chosen(stored):
         ([FAILED, made(TEXT)], {}, "sd", {"status": "ok"}),
         ([made(TEXT, repeat=r) for r in (0, 1)], {}, "sd", {"repeat": 0}),
         ([made(TEXT, turn=t) for t in (1, 2)], {"method": "sd turn 2"}, "sd turn 2", {"turn": 2}),
+        (
+            [made(TEXT, turn=t, draft_length=n) for t in (1, 2) for n in (3, 7)],
+            {"method": "sd turn 2"},
+            "sd N=3 turn 2",
+            {"turn": 2},
+        ),
     ):
         record, label = traces.find_sample(records, **asked)
         assert label == name

@@ -83,6 +83,8 @@ def test_help_shows_the_options_that_pages_use(cli):
     folded = ("run", "sweep-weights", "bench", "check", "train", "decide", "price")
     assert all("--help-all" in cli(name, "--help").out for name in folded)
     assert "--help-all" not in cli("table", "--help").out
+    above_servers = cli("check", "--help").out.partition("─ Servers ─")[0]
+    assert all(f"{flag} " in above_servers for flag in ("--samples", "--drafter", "--batch-size"))
 
 
 @pytest.mark.parametrize(

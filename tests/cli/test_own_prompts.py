@@ -2,6 +2,7 @@
 
 import json
 from collections import defaultdict
+from html import unescape
 from pathlib import Path
 from statistics import fmean
 
@@ -59,7 +60,8 @@ def test_agreement_is_whole_for_exact_methods_and_less_for_the_draft_alone(cli, 
     shown = cli("table", "r", "--by", "category,turn")
     for name in ("question/math", "question/talk/turn 1", "question/talk/turn 2"):
         assert name in shown.out
-    assert cli("compare", "r", "--by", "category", "-t", "question/math").code == 0
+    of_a_part = cli("compare", "r", "--by", "category", "-t", "question/math", code=0)
+    assert "question: tokens that the target would never emit" in of_a_part.err  # of the whole task
     one_turn = cli("table", "r", "--by", "turn", "-t", "question/turn 2", "--format", "csv", code=0)
     assert "question/turn 2" in one_turn.out
     drawn = cli("plot", "pareto", "r", "--by", "category", "--task", "question/math")
@@ -77,7 +79,8 @@ def test_without_a_quality_or_a_front_the_rest_is_compared_and_drawn(cli, questi
     assert max(int(row["prompt_tokens"]) for row in samples) == 16  # others were cut to it
     for command in (("table",), ("compare",), ("compare", "--at", "all")):
         assert cli(*command, "r").code == 0
-    assert cli("report", "r", "--by", "category").code == 0
+    assert cli("report", "r", "--by", "turn", "-t", "question/turn 2").code == 0
+    assert "--task 'question/turn 2'" in unescape(Path("r/report.html").read_text())
     assert cli("plot", "acceptance-time", "r").code == 0
     assert cli("plot", "pareto", "r").code == 2  # it needs a quality
     asked = run(cli, "s", "-m sd,typical --metric agreement --draft-length 3")

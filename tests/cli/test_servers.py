@@ -168,6 +168,7 @@ FAULTS: list[tuple[Fault, str]] = [
     (streams(CHOICE % (99999, b"")), "returns token 99999"),
     (streams(CHOICE % (1, b', "model": "other"')), "answers as the model other, not as tiny"),
     (streams(CHOICE % (1, b', "usage": {"completion_tokens": -3}')), "which is no count"),
+    (streams(CHOICE % (1, b', "usage": {"completion_tokens": "%s"}' % (b"9" * 5000))), "no count"),
     (streams(b"[1]"), "the server answers [1] without choices"),
 ]
 

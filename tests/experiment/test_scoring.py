@@ -14,9 +14,11 @@ from specbench.errors import UsageError
 from specbench.experiment.measurements import doubtful_thoughts, score_text, thought_tokens
 from specbench.tasks import metrics
 from specbench.tasks.example import Example
+from specbench.tasks.thoughts import answer_in
 
 from ..engine.tiny import tokenizer
 from ..synthetic import sample_record
+from ..tasks.metrics.conftest import takes_less
 
 EXAMPLE = Example("e", "prompt", "so #### 7", ("assert f() == 7",))
 PROGRAM = "def f():\n    return 7"
@@ -117,6 +119,12 @@ def test_bleu_keeps_the_terms_of_the_corpus_figure():
 def test_a_cut_answer_must_state_its_number_and_thoughts_state_none(text, stopped_by, expected):
     fields = scored(("accuracy-flexible",), text, EXAMPLE, may_execute=False, stopped_by=stopped_by)
     assert fields["quality"] == expected
+
+
+def test_an_answer_behind_a_long_gap_is_read_at_once():
+    text = "</think>a" + " " * 20_000 + "x"
+    assert answer_in(text) == text.removeprefix("</think>")
+    assert takes_less(lambda: answer_in(text), 0.5)  # in time that grows with its square: 5 s
 
 
 class Letters:

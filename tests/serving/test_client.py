@@ -290,6 +290,7 @@ DATE = "Fri, 07 Aug 2026 10:00:0{} GMT"
         (["Retry-After: 8"], None),  # three of them are longer than the request may take
         (["Retry-After: 3600"], None),
         (["Retry-After: Fri, 31 Dec 2190 23:59:59 GMT"], None),
+        (["Retry-After: Mon, 01 Jan 99999999999999999999 00:00:00 GMT"], None),
         (["Retry-After: soon"], None),  # two tries of its own, as without the header
         (["Retry-After: nan"], None),
         ([], None),
@@ -300,14 +301,14 @@ def test_a_server_is_asked_when_it_wants_to_be(monkeypatch, status, headers, wai
 
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
-        await REAL_SLEEP(0.2)
+        await REAL_SLEEP(0.2 if wait == 2 else 0)
 
     monkeypatch.setattr("specbench.serving.client.asyncio.sleep", sleep)
     seen: list[bytes] = []
 
     def limiting(connection, request):  # refuses the first three requests
         seen.append(request)
-        refusal = http(b'{"detail": "slow down"}', status, *headers)
+        refusal = http(b'{"detail": "slow down"}', status, *headers, "Connection: close")
         connection.sendall(refusal if len(seen) <= 3 else http(b'{"ok": 1}'))
 
     with answering(limiting) as url:

@@ -35,6 +35,7 @@ def test_a_wrong_value_is_named_with_its_file_and_key_or_its_option():
     for values, key, problem in (
         ({"steps": 0}, "steps", "1 or more"),
         ({"rollouts": 0}, "rollouts", "1 or more"),
+        ({"prompts_per_step": 1, "rollouts": 1}, "rollouts", "2 or more with one prompt per step"),
         ({"learning_rate": 0.0}, "learning_rate", "above 0"),
         ({"learning_rte": 1}, "learning_rte", "did you mean"),
         ({"initial_weight": 0.0}, "initial_weight", "above 0"),

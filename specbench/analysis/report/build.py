@@ -121,7 +121,7 @@ def build(
     judged = (
         [] if baseline is None else ["--against", baseline.against, "--margin", baseline.margin]
     )
-    commands.append(["specbench", "report", *paths, *str(selection).split(), *judged])
+    commands.append(["specbench", "report", *paths, *selection.arguments(), *judged])
     html = render(
         "report.html",
         title=" and ".join(

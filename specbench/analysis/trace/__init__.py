@@ -9,6 +9,7 @@ some tokenizers decode a token differently at the start of a text.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, zip_longest
 from typing import NamedTuple
@@ -185,7 +186,8 @@ def find_sample(records: Iterable[SampleRecord], **chosen: str | None) -> tuple[
     """
     records, fitting = [record for record in records if record.repeat == 0], []
     for record, name in zip(records, sample_names(records), strict=True):
-        names = name, name.split(" N=")[0], record.method, short_name(record.method)
+        label = re.sub(r" N=\d+", "", name)
+        names = name, label, label.split(" turn ")[0], record.method, short_name(record.method)
         values = {"sample": (record.sample_id,), "task": (record.task,), "method": names}
         if all(chosen.get(key) in (None, *fit) for key, fit in values.items()):
             rejected = any(token is not None for token in record.per_round.rejected or ())

@@ -97,7 +97,7 @@ def find(name: str) -> Plugin | None:
     file, _, function = name.rpartition(":") if _IN_FILE in name else (name, "", "")
     path = Path(file)
     content = _content(path)
-    digest = _digest(content)
+    digest = content_digest(content)
     module = _execute(path.resolve(), content, str(path), digest)
     value = getattr(module, function, None)
     if not inspect.isfunction(value):
@@ -121,7 +121,7 @@ def digest_of(name: str) -> str | None:
     Raises:
         UsageError: The file cannot be read.
     """
-    return _digest(_content(Path(name.rpartition(":")[0]))) if in_file(name) else None
+    return content_digest(_content(Path(name.rpartition(":")[0]))) if in_file(name) else None
 
 
 def _content(path: Path) -> bytes:
@@ -134,7 +134,8 @@ def _content(path: Path) -> bytes:
         ) from error
 
 
-def _digest(content: bytes) -> str:
+def content_digest(content: bytes) -> str:
+    """Return a digest of 32 hexadecimal digits."""
     return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 

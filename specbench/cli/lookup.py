@@ -86,8 +86,7 @@ def _described(parameter: Parameter) -> str:
 
 
 def _methods() -> list[Row]:
-    methods = [*METHODS.values()]
-    rows = _picked(methods, "name", "summary", "parameters", "source")
+    rows = _picked(METHODS.values(), "name", "summary", "parameters", "source")
     return [row | {"parameters": [_described(p) for p in row["parameters"]]} for row in rows]
 
 
@@ -111,9 +110,9 @@ def _pairs() -> list[Row]:
 
 
 def _metrics() -> list[Row]:
-    metrics = [*METRICS.values()]
-    rows = _picked(metrics, "name", "unit", "needs")
-    return [row | _summary(metric.function) for row, metric in zip(rows, metrics, strict=True)]
+    rows = _picked(METRICS.values(), "name", "unit", "needs")
+    metrics = zip(rows, METRICS.values(), strict=True)
+    return [row | _summary(metric.function) for row, metric in metrics]
 
 
 def _summary(function: Callable[..., Any]) -> Row:

@@ -20,7 +20,7 @@ from rich.console import Console, RenderableType
 from rich.terminal_theme import DEFAULT_TERMINAL_THEME
 from rich.text import Text
 
-from specbench.errors import SpecbenchError, mask_tokens, printable
+from specbench.errors import SpecbenchError, mask_tokens, printable, require
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -235,10 +235,12 @@ def new_folder(output: Path | None, label: str) -> Iterator[Path]:
         UsageError: The user's folder is not empty, or cannot be written.
         Interrupted: The user pressed Ctrl-C in the context.
     """
-    from specbench.experiment.folders import choose_folder
+    from specbench.experiment import folders
     from specbench.files import clear_errors
 
-    folder = choose_folder(output, label)
+    folder = output or folders.new_folder(label)
+    is_used = folder.is_file() or (folder.is_dir() and any(folder.iterdir()))
+    require(not is_used, f"{folder} is not an empty folder: choose another one with --output")
     created = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         with clear_errors(folder):  # fail before measuring, not after

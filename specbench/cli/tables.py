@@ -44,13 +44,13 @@ MOST_JUDGED = 30  # runs, since the bootstraps of each take up to two seconds
 BESIDE_SD, ALL_TABLES = "sd", "all"
 
 
-def chosen_runs(given: Sequence[Path] | None, rows: Rows, *files: str) -> list[Path]:
+def chosen_runs(given: Sequence[Path] | None, rows: Rows, file: str) -> list[Path]:
     """Return the chosen run folders, and print a note for each incomplete run.
 
-    A folder that contains any of the ``files`` is a run. The default is the newest run.
+    A folder that contains ``file`` is a run. The default is the newest run.
     """
     paths = given_or_newest(given)
-    folders = summarised_folders(paths) if files == (SUMMARY,) else run_folders(paths, *files)
+    folders = summarised_folders(paths) if file == SUMMARY else run_folders(paths, file)
     refuse_benchmarks(folders)
     rows.require_in(folders)
     note_unfinished(folders)

@@ -6,13 +6,12 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from specbench.analysis.tables.table import Column, Table, with_interval
 from specbench.cli import options as groups
 from specbench.cli.generate import grouped
-from specbench.cli.jobs import HeadJob, print_plan, sizes
-from specbench.cli.output import Interrupted, note, note_loading, print_table
+from specbench.cli.output import Interrupted, needed_memory, note, note_loading, print_table
 from specbench.config import option
 from specbench.decoding.drafters.registry import MODEL
 from specbench.decoding.heads.registry import is_head, read_description, trained_heads
@@ -20,7 +19,7 @@ from specbench.engine.pairs import Loading, PairSpec
 from specbench.errors import UsageError, require
 from specbench.experiment.progress import step_status, training_bar
 from specbench.runs.configuration import Settings
-from specbench.runs.labels import VARIANTS
+from specbench.runs.labels import VARIANTS, recipe_of
 from specbench.tasks.metrics import get_metric
 from specbench.tasks.task import Task
 from specbench.training.recipe import HeadRecipe, check_folder, head_recipe
@@ -30,6 +29,21 @@ if TYPE_CHECKING:
     from specbench.training.verifier import Training
 
 NEAR = 0.02  # tolerated difference between held-out acceptance and its target
+
+
+class HeadJob(NamedTuple):
+    """One head to train: its task, recipe and folder."""
+
+    task: Task
+    recipe: HeadRecipe
+    folder: Path
+
+    def __str__(self) -> str:
+        target, loss = self.recipe.target_acceptance, self.recipe.max_quality_loss
+        goal = f" at acceptance {target:g}" if target is not None else ""
+        goal = f" within {loss:g} points" if loss is not None else goal
+        seed = f", seed {self.recipe.seed}" if recipe_of(str(self.folder)) else ""
+        return f"{self.task.name}{goal}{seed}"
 
 
 class HeadOptions(groups.DryRun):
@@ -77,7 +91,7 @@ def train(
     waiting = [job for job in jobs if _waits(job, options.resume, may_execute)]
     note(*(f"{job.folder} is already trained" for job in jobs if job not in waiting))
     if options.dry_run:
-        print_plan(waiting, spec, models.loading())
+        _print_plan(waiting, spec, models.loading())
         return
     refused: Mapping[Path, UsageError] = {}
     if waiting:
@@ -136,6 +150,44 @@ def _waits(job: HeadJob, resume: bool, may_execute: bool) -> bool:
     return check_folder(job.folder, resume)
 
 
+def _print_plan(jobs: Sequence[HeadJob], spec: PairSpec, loading: Loading) -> None:
+    """Print the steps, the reward and the folder of each head, and the memory that one needs."""
+    from specbench.engine.device import choose_device
+    from specbench.engine.hardware import available_memory
+
+    for job in jobs:
+        recipe = job.recipe
+        texts = recipe.steps * recipe.prompts_per_step * recipe.rollouts
+        print(
+            f"{job} on {spec.name}: {recipe.head_kind} head, {recipe.steps} steps of "
+            f"{recipe.prompts_per_step} prompts with {recipe.rollouts} text"
+            f"{'s' * (recipe.rollouts > 1)} each ({texts:,} texts "
+            f"of up to {recipe.text_tokens(job.task)} tokens), reward "
+            f"{recipe.metric_for(job.task)}; {job.folder}"
+        )
+    if jobs:
+        needed = _needed_bytes(spec, loading, jobs)
+        free = available_memory(choose_device(loading.device), loading.device_map is not None)
+        print(needed_memory(needed, free))
+
+
+def _needed_bytes(spec: PairSpec, loading: Loading, jobs: Sequence[HeadJob]) -> float:
+    """Return the bytes that training any of these heads needs; raise if they are not free."""
+    from specbench.engine.memory import check_memory, estimate_tokens
+    from specbench.training.rollouts import AT_ONCE
+
+    prompt_tokens = 0
+    for task, recipe, _ in jobs:
+        examples = task.examples("train", recipe.steps * recipe.prompts_per_step, recipe.seed)
+        longest = estimate_tokens(example.prompt for example in examples)
+        prompt_tokens = max(prompt_tokens, min(longest, recipe.max_prompt_tokens))
+    new_tokens = max(job.recipe.text_tokens(job.task) for job in jobs)
+    rows = max(AT_ONCE, *(job.recipe.rollouts for job in jobs))
+    return check_memory(
+        spec, loading, prompt_tokens, new_tokens, rows=rows, purpose="to train a head"
+    )
+
+
 def _train_all(
     spec: PairSpec, loading: Loading, jobs: Sequence[HeadJob], resume: bool, shown: bool
 ) -> dict[Path, UsageError]:
@@ -144,12 +196,10 @@ def _train_all(
 
     from specbench.engine.hub import quiet_libraries
     from specbench.engine.loading import load_pair
-    from specbench.engine.memory import check_memory
     from specbench.training.session import prepare
 
     quiet_libraries(downloads=shown)
-    prompt_tokens, new_tokens, texts = sizes(jobs)
-    check_memory(spec, loading, prompt_tokens, new_tokens, rows=texts, purpose="to train a head")
+    _needed_bytes(spec, loading, jobs)
     trainings = {}
     with step_status(shown) as show:
         show("loading the models")

@@ -161,7 +161,8 @@ class ArmRunner:
         for step, body, streamed in zip(ready, bodies, streams, strict=True):
             try:
                 limit, stop = step.plan.max_new_tokens, body.get("stop", ())
-                answer = self._with_rounds(arm, body, self._answer(arm, streamed, limit, stop))
+                answer = self._answer(arm, streamed, limit, stop)
+                answer = self._with_rounds(arm, body, answer, counters)
                 for contradiction in answer.contradictions:
                     self._remark(arm, f"{contradiction}, see the page servers")
                 if streamed.waited:
@@ -176,11 +177,6 @@ class ArmRunner:
                         f"last since {error}; run the same command to go on"
                     ) from error
                 yield step, self._record_failure(step, error)
-        if counters:
-            decoded = [
-                (step, streamed, answer._replace(acceptance=self._counted(arm, answer, counters)))
-                for step, streamed, answer in decoded
-            ]
         spans: list[Span] = []
         for _, streamed, answer in decoded:
             first = streamed.seconds if answer.first_token is None else answer.first_token
@@ -253,15 +249,19 @@ class ArmRunner:
             self._remarks[arm.name].add(text)
             log.warning(f"{arm.name}: {text}")
 
-    def _with_rounds(self, arm: Arm, body: Mapping[str, Any], answer: Answer) -> Answer:
-        """Return an answer with the rounds that specbench's plugin tells, if the server has it."""
-        if not (key := body.get(ARGUMENTS, {}).get(ROUNDS)) or not answer.output_tokens:
-            return answer
-        if not (rounds := self._client.get(f"{self._servers[arm.name].base}/{ROUNDS}/{key}")):
-            return answer
-        vocabulary = None if self._prompts is None else len(self._prompts.tokenizer)
-        read = read_rounds(rounds, answer.output_tokens, vocabulary)
-        return answer._replace(acceptance=of_rounds(read))
+    def _with_rounds(
+        self, arm: Arm, body: Mapping[str, Any], answer: Answer, before: Mapping[str, float]
+    ) -> Answer:
+        """Return an answer with its rounds by specbench's plugin, or by the server's counters."""
+        key, reported = body.get(ARGUMENTS, {}).get(ROUNDS), answer.acceptance
+        url = f"{self._servers[arm.name].base}/{ROUNDS}/{key}"
+        if key and answer.output_tokens and (rounds := self._client.get(url)):
+            vocabulary = None if self._prompts is None else len(self._prompts.tokenizer)
+            read = read_rounds(rounds, answer.output_tokens, vocabulary)
+            return answer._replace(acceptance=of_rounds(read))
+        if before and (reported is None or reported.rounds is None):
+            return answer._replace(acceptance=_difference(before, self._counters(arm)) or reported)
+        return answer
 
     def _counters(self, arm: Arm) -> dict[str, float]:
         """Return the sums of a server's counters of speculation; empty if it has none."""
@@ -272,12 +272,6 @@ class ArmRunner:
             if match := _COUNTER.match(line):
                 counters[match[1]] = counters.get(match[1], 0) + float(match[2])
         return counters
-
-    def _counted(self, arm: Arm, answer: Answer, before: Mapping[str, float]) -> Acceptance | None:
-        """Return the acceptance of an answer, by the server's counters if it tells no rounds."""
-        if answer.acceptance is not None and answer.acceptance.rounds is not None:
-            return answer.acceptance
-        return _difference(before, self._counters(arm)) or answer.acceptance
 
     def _scored(
         self, step: Step, streamed: Streamed, answer: Answer, share: tuple[float, float]

@@ -76,9 +76,6 @@ class BenchRunner(SampleRunner):
                 systems.append({**columns, "warm_up_seconds": seconds, "bytes_per_round": size})
         return super().closing_facts() | {"warm_ups": systems}
 
-    def _compare_engine(self) -> None:
-        return None
-
     def _warm_up(self, ready: Sequence[Ready]) -> None:
         task = ready[0][0].plan
         if (task.task.name, ready[0][0].cell) not in self._warm_ups:

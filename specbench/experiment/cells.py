@@ -13,7 +13,6 @@ from specbench.decoding.heads.registry import HeadFile, find_head, training_of
 from specbench.engine.pairs import PairSpec
 from specbench.errors import UsageError, require, unknown
 from specbench.files import shown_path
-from specbench.methods.method import Method
 from specbench.methods.registry import AUTOREGRESSIVE, METHODS, get_method, to_columns
 from specbench.plugins import require_distinct
 from specbench.runs.configuration import CellConfig
@@ -111,15 +110,6 @@ def cells_of(
     ]
 
 
-def server_cells(names: Iterable[str], concurrency: Iterable[int]) -> list[Cell]:
-    """Return a cell per server and number of requests in flight."""
-    return [
-        Cell(name, ((CONCURRENCY, requests),), draft_length=0, server=True)
-        for name in names
-        for requests in concurrency
-    ]
-
-
 def with_head(
     parameters: Mapping[str, Any], find: Callable[[str | None], HeadFile]
 ) -> dict[str, Any]:
@@ -148,7 +138,18 @@ def method_variants(names: Iterable[str], parameters: Mapping[str, Any]) -> list
             f"{name} is a parameter of {' and '.join(owners)}, not of the chosen methods: "
             "add one with --method, or omit the parameter"
         )
-    return [variant for method in methods for variant in _variants(method, values)]
+    variants: list[Variant] = []
+    for method in methods:
+        lists = {
+            name: dict.fromkeys(value if isinstance(value, list | tuple) else [value])
+            for name, value in values.items()
+            if method.takes(name)
+        }
+        for combination in product(*lists.values()):
+            chosen = dict(zip(lists, combination, strict=True))
+            heads = {"head": chosen.pop("head")} if "head" in chosen else {}
+            variants.append((method.name, method.resolve(chosen) | heads))
+    return variants
 
 
 def with_baselines(variants: Sequence[Variant]) -> list[Variant]:
@@ -156,18 +157,3 @@ def with_baselines(variants: Sequence[Variant]) -> list[Variant]:
     methods = {method for method, _ in variants}
     alone = [] if AUTOREGRESSIVE in methods else method_variants([AUTOREGRESSIVE], {})
     return [*alone, *variants]
-
-
-def _variants(method: Method, parameters: Mapping[str, Any]) -> list[Variant]:
-    """Return one method with every combination of its parameter values."""
-    lists = {
-        name: dict.fromkeys(value if isinstance(value, list | tuple) else [value])
-        for name, value in parameters.items()
-        if value is not None and method.takes(name)
-    }
-    chosen_variants = []
-    for values in product(*lists.values()):
-        chosen = dict(zip(lists, values, strict=True))
-        heads = {"head": chosen.pop("head")} if "head" in chosen else {}
-        chosen_variants.append((method.name, method.resolve(chosen) | heads))
-    return chosen_variants

@@ -16,7 +16,7 @@ from typing import Any
 
 from specbench.errors import RunError
 from specbench.experiment.environment import command_line
-from specbench.experiment.plan import Plan, SampleIndex, Step, samples_of
+from specbench.experiment.plan import Plan, SampleIndex, Step
 from specbench.experiment.progress import Display
 from specbench.experiment.rounding import Fork, Lead, compare_greedy
 from specbench.experiment.store import Store
@@ -187,10 +187,13 @@ class _Execution:
         pending_rows: dict[int, deque[Row]] = {}
         done = 0
         for batches in _rows(plan):
-            # All steps of a batch if one is missing: they share the time of the batch.
-            pending = [batch if store.missing(batch) else [] for batch in batches]
-            done += sum(map(samples_of, batches)) - sum(map(samples_of, pending))
-            if row := deque([step.place for step in steps] for steps in pending if steps):
+            row: Row = deque()
+            for batch in batches:
+                if store.missing(batch):  # then all of it: its steps share the time of the batch
+                    row.append([step.place for step in batch])
+                else:
+                    done += sum(len(step.turns) for step in batch)
+            if row:
                 pending_rows.setdefault(batches[0][0].place[0], deque()).append(row)
         self._display.resumed(done)
         return pending_rows

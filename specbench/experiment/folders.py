@@ -40,14 +40,6 @@ def new_folder(label: str) -> Path:
     return unused(RESULTS / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{_portable(label)}")
 
 
-def choose_folder(output: Path | None, label: str) -> Path:
-    """Return the folder to write: the user's, or ``results/<time>-<label>``."""
-    folder = output or new_folder(label)
-    if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
-        raise UsageError(f"{folder} is not an empty folder: choose another one with --output")
-    return folder
-
-
 def unused(folder: Path) -> Path:
     """Return the folder, or the first of ``folder-2``, ``folder-3`` ... that does not exist."""
     numbered = (folder.with_name(f"{folder.name}-{number}") for number in count(2))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -13,6 +12,7 @@ from specbench import __version__
 from specbench.config import COMPILE, EAGER, GRAPH
 from specbench.decoding.drafters.registry import MODEL
 from specbench.experiment.plan import Plan, Step
+from specbench.plugins import content_digest
 
 # Settings of the whole run that do not affect any single sample.
 _ABOUT_THE_RUN = {"repeats", "engine", "shard"}
@@ -63,17 +63,14 @@ def sample_keys(plan: Plan, models: Mapping[str, Any], engine: str) -> Key:
             identity["timing"] = [step.cell.timing, step.cell.session]
         if sources := plan.sources_of(step):
             identity["sources"] = sources
-        return _digest(json.dumps(identity, sort_keys=True, ensure_ascii=False).encode())
+        return content_digest(json.dumps(identity, sort_keys=True, ensure_ascii=False).encode())
 
     return key
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
 @cache
 def _content(path: Path) -> str:
     """Return a digest of a head's files."""
     files = sorted(path.glob("head.*")) if path.is_dir() else [path]
-    return _digest(b"".join(f.name.encode() + b"\0" + f.read_bytes() for f in files if f.is_file()))
+    named = (f.name.encode() + b"\0" + f.read_bytes() for f in files if f.is_file())
+    return content_digest(b"".join(named))

@@ -266,11 +266,6 @@ def engine_name(engine: str, arms: Sequence[Arm]) -> str:
     return ", ".join(filter(None, [engine, SERVERS if arms else ""]))
 
 
-def samples_of(steps: Sequence[Step]) -> int:
-    """Return the number of samples of some steps: one per step or turn."""
-    return sum(len(step.turns) for step in steps)
-
-
 def _in_sessions(
     cells: Sequence[Cell], recorded: Sequence[CellConfig], timed: bool
 ) -> tuple[Cell, ...]:

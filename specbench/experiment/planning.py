@@ -18,7 +18,7 @@ from specbench.decoding.heads.registry import (
 )
 from specbench.engine.pairs import Loading, PairSpec
 from specbench.errors import UsageError, require
-from specbench.experiment.cells import Variant, cells_of, server_cells, with_head
+from specbench.experiment.cells import CONCURRENCY, Cell, Variant, cells_of, with_head
 from specbench.experiment.plan import Plan, TaskPlan, most_in_flight, own_sources
 from specbench.methods.registry import get_method
 from specbench.plugins import require_distinct
@@ -93,10 +93,14 @@ def build_plan(
             require(method in optional, f"{reason}: {advice}, or leave out one of them")
             unread.setdefault(f"{reason}, so it is skipped: {advice}")
         cells = [cell for cell in cells if cell not in misfits]
-        repeated = [
+        cells += [
             replace(cell, timing=TIMED_AGAIN) for cell in cells if a_a and cell.method == "sd"
         ]
-        cells += [*repeated, *server_cells([arm.name for arm in arms], concurrency)]
+        cells += [
+            Cell(arm.name, ((CONCURRENCY, requests),), draft_length=0, server=True)
+            for arm in arms
+            for requests in concurrency
+        ]
         whole = limit is None and isinstance(task.source, PromptList)
         count = None if whole else limit or DEFAULT_LIMIT
         examples = task.examples("test", count, settings.seed)[settings.shard_slice]

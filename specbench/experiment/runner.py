@@ -83,14 +83,15 @@ class SampleRunner:
                     f"{longest}: nothing is drafted beyond its context"
                 )
         pair.reserve(longest, plan.settings.batch_size)
-        self._comparison = self._compare_engine() if pair.engine.static else None
+        is_compared = pair.engine.static and not plan.is_benchmark
+        self._comparison = self._compare_engine() if is_compared else None
 
     @property
     def engine(self) -> str:
         """The current engine, which a fallback may change."""
         return self._pair.engine.name
 
-    def _compare_engine(self) -> Comparison | None:
+    def _compare_engine(self) -> Comparison:
         """Compare the engine with eager on a cell that drafts, if there is one.
 
         A rule of the user's own may fail, which is for its samples to say: ``sd`` replaces it.

@@ -156,14 +156,9 @@ def find_machine(name: str) -> Machine:
     return machine
 
 
-def known_engine(name: str) -> ServingEngine | None:
-    """Return the engine that a text names, such as "vLLM 0.24"; None if unknown."""
-    return nearest(name, engines())
-
-
 def find_engine(name: str) -> ServingEngine:
     """Return the engine that the user names, perhaps with a version or a month."""
-    engine, parts = known_engine(name), [*engines(), *MONTHS, "v", "b", "rc"]
+    engine, parts = nearest(name, engines()), [*engines(), *MONTHS, "v", "b", "rc"]
     named = words_of(" ".join([*parts, *(n for entry in engines().values() for n in entry.names)]))
     if engine is None or any(word.isalpha() for word in words_of(name) - named):
         raise UsageError(f"--serving: {unknown('engine', name, engines())}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -28,6 +27,7 @@ from specbench.errors import UsageError
 from specbench.experiment.progress import Steps
 from specbench.files import clear_errors, make_folder, stored
 from specbench.methods.verdict import entropy_of, pick
+from specbench.plugins import content_digest
 from specbench.pricing import scores
 from specbench.runs.model import SampleRecord
 from specbench.runs.records import EXAMPLES
@@ -182,7 +182,7 @@ def score_texts(
         for text in texts:
             show(f"scoring {text.name.task} {text.name.sample_id}")
             decisive = json.dumps([conditions, text.prompt, text.tokens])
-            key = blake2b(decisive.encode(), digest_size=16).hexdigest()
+            key = content_digest(decisive.encode())
             if not scores.is_scored(scored.get(key), len(text.tokens), conditions.get("depths", 0)):
                 scored[key], is_new = {"key": key, **source(text)}, True
             scored[key] |= text._asdict()

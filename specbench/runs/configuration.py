@@ -13,7 +13,6 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from specbench import __version__
 from specbench.config import AUTO, EngineName, Options, SamplingOptions, Seeded, option
 
 DEEPEST = 20  # nested objects and lists
@@ -167,11 +166,6 @@ class RunConfig(Section):
     progress: RunProgress = RunProgress()
     sources: dict[str, _Text] = {}
 
-    @property
-    def is_newer(self) -> bool:
-        """Whether a later version of specbench wrote it."""
-        return _numbers(self.specbench) > _numbers(__version__)
-
 
 class Named(Section):
     """A device."""
@@ -248,7 +242,7 @@ def read_section(path: Path, kind: type[Kind]) -> tuple[Kind, str]:
         return kind(), "is not the configuration of a run" if path.exists() else "does not exist"
 
 
-def _numbers(version: str) -> list[int]:
+def version_numbers(version: str) -> list[int]:
     """Return the numbers of a version, such as [0, 1, 0]; later parts of it do not count."""
     return [int(part) for part in re.findall(r"\d{1,9}", version.partition("+")[0])[:3]]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -78,8 +78,11 @@ def method_labels(cells: Sequence[Mapping[str, Any]]) -> list[str]:
         ends = range(1, len(parts))
         unique = (n for n in ends if all(parts[-n:] != other[-n:] for other in further))
         lengths[name] = next(unique, max(len(parts), 1))
-    for siblings in _recipes(heads):
-        lengths |= dict.fromkeys(siblings, max(lengths[name] for name in siblings))
+    lengths |= {
+        name: max(lengths[head] for head in heads if recipe_of(head) == recipe)
+        for name in heads
+        if (recipe := recipe_of(name))
+    }
     short = {name: str(PurePath(*PurePath(name).parts[-lengths[name] :])) for name in heads}
     return [method_label(cell, _FOUND | short) for cell in cells]
 
@@ -87,12 +90,3 @@ def method_labels(cells: Sequence[Mapping[str, Any]]) -> list[str]:
 def _part(sign: str | None, name: str, value: Any) -> str:
     text = f"{value:g}" if isinstance(value, float) else f"{value}"
     return f"{name}={text}" if sign is None else f"{sign}{text}"
-
-
-def _recipes(heads: Iterable[str]) -> Iterable[list[str]]:
-    """Return the heads of each recipe."""
-    recipes: dict[str, list[str]] = {}
-    for name in heads:
-        if recipe := recipe_of(name):
-            recipes.setdefault(recipe, []).append(name)
-    return recipes.values()

@@ -172,7 +172,8 @@ def read_run(folder: Path, trust: Trust = NOTHING_TRUSTED, *, required: bool = T
     require_plain(folder)
     path = folder / CONFIG
     config, wrong = configuration.read_section(path, configuration.RunConfig)
-    if config.is_newer:
+    version_numbers = configuration.version_numbers
+    if version_numbers(config.specbench) > version_numbers(__version__):
         raise UsageError(
             f"{path} was written by specbench {config.specbench}, and this is {__version__}: "
             "install that version"

@@ -12,7 +12,6 @@ import asyncio
 import codecs
 import os
 import re
-import ssl
 import time
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -348,10 +347,7 @@ class Client:
             raise _FailedError(f"{url} answers {code} ({words}): {advice}", code, wait=wait)
 
 
-@cache
-def _ssl_context() -> ssl.SSLContext:
-    """Return the trusted certificates; reading them takes longer than a request."""
-    return httpx2.create_ssl_context()
+_ssl_context = cache(httpx2.create_ssl_context)  # reading certificates outlasts a request
 
 
 async def _content(url: str, response: httpx2.Response) -> bytes:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from specbench.config import Options, option
 from specbench.errors import RunError, UsageError, first_line, listed, require
@@ -54,17 +54,10 @@ class Dataset:
     path: Path = Path()  # the task file
     _read: dict[str, _Split] = field(default_factory=dict, repr=False, compare=False)
 
-    generator: ClassVar[None] = None
-
     @property
     def repository(self) -> str:
         """Name on the hub; empty for local files."""
         return self.definition.source.dataset or ""
-
-    @property
-    def revision(self) -> str | None:
-        """Branch, tag or commit on the hub."""
-        return self.definition.source.revision
 
     @property
     def shots(self) -> int:
@@ -100,10 +93,11 @@ class Dataset:
 
     def provenance(self) -> dict[str, Any]:
         """Return plain values on the source of the examples, with the splits read so far."""
+        source = self.definition.source
         return {
-            "dataset": self.definition.source.dataset,
-            "config": self.definition.source.config,
-            "revision": self.revision if self.options.folder is None else None,
+            "dataset": source.dataset,
+            "config": source.config,
+            "revision": source.revision if self.options.folder is None else None,
             "shots": self.shots,
             "splits": {name: split.origin for name, split in self._read.items()},
         }
@@ -168,7 +162,7 @@ class Dataset:
         name = Path(files[0]["filename"]).parent.name if files else ""
         commit = name if GIT_COMMIT.fullmatch(name) else None
         # If the hub does not answer, its library uses any commit in its cache.
-        revision = self.revision or ""
+        revision = self.definition.source.revision or ""
         if commit and GIT_COMMIT.fullmatch(revision) and revision != commit:
             raise RunError(
                 f"{self.repository}: the cache contains commit {commit}, not {revision}: run once "
@@ -187,9 +181,11 @@ class Dataset:
         from huggingface_hub.utils.logging import set_verbosity_error
 
         set_verbosity_error()  # errors are reported below, in one line
-        config = self.definition.source.config
+        source = self.definition.source
         try:
-            return load_dataset(self.repository, config, split=split, revision=self.revision)
+            return load_dataset(
+                self.repository, source.config, split=split, revision=source.revision
+            )
         except Exception as error:  # the library raises its own, httpx's, pyarrow's and Python's
             first = first_line(error)
             files = "or give local files with --data DIR"

@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from specbench.errors import UsageError, listed, none_of, require, shown
 from specbench.tasks.example import Example, Message, text_of
@@ -144,7 +144,6 @@ class PromptList:
 
     rows: tuple[Example, ...] = field(repr=False)
     origin: Mapping[str, Any] = field(default_factory=dict)
-    generator: ClassVar[None] = None
 
     def examples(self, split: str, limit: int | None, seed: int) -> list[Example]:
         """Return the first examples, or with a seed the first of a shuffled order."""

@@ -21,7 +21,6 @@ class RandomPrompts:
     # Number of different prompts, which differ in their last token alone, so that a cache may share
     # the rest; None if all are different from the start.
     distinct: int | None = None
-    generator = RANDOM
 
     def examples(self, split: str, limit: int | None, seed: int) -> list[Example]:
         """Return ``limit`` examples, whose tokens are those of ``ids``."""

@@ -24,10 +24,6 @@ RESERVED_SEEDS = 1_000
 class Source(Protocol):
     """The source of a task's examples."""
 
-    @property
-    def generator(self) -> str | None:
-        """Name of the generator; its examples need no data and are endless. None for data."""
-
     def examples(self, split: str, limit: int | None, seed: int) -> list[Example]:
         """Return examples with their final prompts; see ``Task.examples``."""
 
@@ -82,11 +78,6 @@ class Task:
         """The metric of quality; None without metrics."""
         return self.metrics[0] if self.metrics else None
 
-    @property
-    def generator(self) -> str | None:
-        """Name of the generator; None for examples from a file or the hub."""
-        return self.source.generator
-
     def examples(self, split: str, limit: int | None, seed: int = 0) -> list[Example]:
         """Return examples with their final prompts.
 
@@ -126,7 +117,7 @@ def task_names() -> list[str]:
 
 def default_task_names() -> list[str]:
     """Return the names of the bundled tasks that need no data, in alphabetical order."""
-    return [name for name in task_names() if load_task(name).generator]
+    return [name for name in task_names() if isinstance(load_task(name).source, Generated)]
 
 
 def task_path(name_or_path: str | Path) -> Path:

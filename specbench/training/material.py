@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from transformers import PreTrainedTokenizerBase
 
@@ -115,11 +115,3 @@ def read_materials(pair: LoadedPair, task: Task, recipe: HeadRecipe) -> Material
         final=unseen.taken(HELD_OUT, further) if further >= HELD_OUT else unseen,
         unseen_left_out=unseen.left_out,
     )
-
-
-def describe_data(task: Task, left_out: dict[str, int]) -> dict[str, Any]:
-    """Return the data section in the description of a head."""
-    return {
-        **{"task": task.name, "task_version": task.version, "prompt_format": task.prompt_format},
-        **{"data": task.provenance(), "left_out": left_out},
-    }

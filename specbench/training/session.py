@@ -31,7 +31,7 @@ from specbench.runs.labels import LOG
 from specbench.tasks.task import Task
 from specbench.training.front import NothingToLearnError, Point
 from specbench.training.goal import Checked, Multiplier
-from specbench.training.material import describe_data, read_materials
+from specbench.training.material import read_materials
 from specbench.training.objective import Scored, TrainingStep
 from specbench.training.recipe import CHECKPOINT, HeadRecipe
 from specbench.training.rollouts import Rollouts
@@ -226,11 +226,12 @@ def _data(task: Task) -> dict[str, Any]:
 
 
 def _describe(training: Training) -> dict[str, Any]:
-    pair, history = training.pair, training.history
+    pair, task, history = training.pair, training.task, training.history
     seconds = sum(progress.rollout_seconds + progress.update_seconds for progress in history)
     return {
         "pair": pair.name,
-        **describe_data(training.task, training.materials.left_out()),
+        **{"task": task.name, "task_version": task.version, "prompt_format": task.prompt_format},
+        **{"data": task.provenance(), "left_out": training.materials.left_out()},
         "kind": training.recipe.head_kind,
         "models": fingerprints(pair),
         "hidden_sizes": {"target": pair.target.hidden_size, "draft": pair.draft.hidden_size},

@@ -218,10 +218,9 @@ class TemperatureScore:
 
     def add(self, law: Tensor, tokens: Tensor) -> None:
         """Add draws ``[K]`` from laws ``[K, V]`` in float64."""
-        logs = law.clamp_min(torch.finfo(law.dtype).tiny).log()
-        mean, variance = log_moments(law)
-        third = (law * (logs - mean[:, None]) ** 3).sum(-1)
-        score = logs.gather(-1, tokens[:, None])[:, 0] - mean
+        deviation, variance = log_moments(law)
+        third = (law * deviation**3).sum(-1)
+        score = deviation.gather(-1, tokens[:, None])[:, 0]
         self._scores.append(torch.stack((score, variance, third)).cpu().numpy())
 
     def judge(self, alpha: float) -> Judgement:
@@ -307,10 +306,10 @@ class FilteredTails:
 
 
 def log_moments(law: Tensor) -> tuple[Tensor, Tensor]:
-    """Return mean and variance of log p of a draw from laws ``[..., V]``."""
+    """Return log p less its mean under laws ``[..., V]``, and its variance in a draw."""
     logs = law.clamp_min(torch.finfo(law.dtype).tiny).log()
-    mean = (law * logs).sum(-1)
-    return mean, (law * (logs - mean[..., None]) ** 2).sum(-1)
+    deviation = logs - (law * logs).sum(-1, keepdim=True)
+    return deviation, (law * deviation**2).sum(-1)
 
 
 def lower_tails(masses: Floats, seen: NDArray[np.int64]) -> Floats:

@@ -20,8 +20,7 @@ from specbench.analysis.statistics.intervals import (
     Floats,
     Interval,
     bootstrap,
-    estimate,
-    estimate_of_heads,
+    mean_over_seeds,
 )
 from specbench.analysis.statistics.lead import lead
 from specbench.analysis.statistics.points import Gains
@@ -83,7 +82,7 @@ def judged(quality: Floats, gains: Gains, heads: int) -> tuple[Interval, Interva
     at = Gains(means[:, 1, :heads], means[:, 2, :heads]).value
     front = [front_quality(of_front, means[:, 0, heads:], level) for level in at.T]
     leads = means[:, 0, :heads] - np.stack(front, axis=-1)
-    before = estimate(leads[:, 0], n) if heads == 1 else estimate_of_heads(leads, n)
+    before = mean_over_seeds(leads, n)
     coin = Gains(of_front.numerator[0, [0, -1]], of_front.denominator[0, [0, -1]])
     ends = [front_quality(coin, means[0, 0, [heads, -1]], level) for level in at[0]]
     over_coin = float((means[0, 0, :heads] - ends).mean())

@@ -39,10 +39,16 @@ from specbench.pricing.machines import (
     ServingEngine,
     devices_in,
     engines,
-    known_engine,
     known_machine,
 )
-from specbench.pricing.shapes import Precision, ServedModel, bits_of, known_shape, precision_of
+from specbench.pricing.shapes import (
+    Precision,
+    ServedModel,
+    bits_of,
+    known_shape,
+    nearest,
+    precision_of,
+)
 from specbench.pricing.source import ANSWER, SHORT
 
 DIFFERS = 0.05  # a speed-up that differs from 1 by more has a sign
@@ -139,7 +145,7 @@ def served(name: str, weights: str, cache: str, size: object) -> ServedModel | N
 
 def setting_of(row: Any) -> Setting | str:
     """Return what a row was measured with, or what of it is unknown."""
-    engine, machine = known_engine(text(row.engine)), known_machine(text(row.gpu))
+    engine, machine = nearest(text(row.engine), engines()), known_machine(text(row.gpu))
     kind = kind_called(text(row.drafter))
     target = served(text(row.target), text(row.weights), text(row.kv), row.weights_gb)
     drafts, accepted = (number(n, 0.0) for n in (row.draft_length, row.accepted_length))

@@ -15,7 +15,6 @@ from specbench.analysis.statistics.intervals import (
     paired_ratio,
     ratio,
     ratio_interval,
-    resample,
 )
 from specbench.analysis.statistics.proportions import paired_difference, proportion_interval
 
@@ -131,4 +130,4 @@ def test_resamples_draw_as_many_prompts_for_all_quantities_together():
     np.testing.assert_allclose(totals[0], sums.sum(axis=0))  # the data itself
     assert totals.shape == (1 + RESAMPLES, 3, 2)
     np.testing.assert_array_equal(totals[1:, 2], np.full((RESAMPLES, 2), 12.0))
-    np.testing.assert_allclose(totals[1:, 1, 0], resample(sums[:, 1, :1])[:, 0])
+    np.testing.assert_allclose(totals[1:, 1, 0], bootstrap(sums[:, 1, :1])[1:, 0])

@@ -6,7 +6,7 @@ import pytest
 from scipy.special import stdtrit
 
 from specbench.analysis.statistics import front
-from specbench.analysis.statistics.intervals import mean_interval, resample
+from specbench.analysis.statistics.intervals import bootstrap, mean_interval
 from specbench.analysis.statistics.points import Gains, settings_of
 from specbench.analysis.statistics.summary import cells_of, summarise
 from specbench.errors import UsageError
@@ -267,7 +267,7 @@ def test_gap_in_bleu_is_one_of_corpus_bleu_and_none_without_a_front(make, stored
     assert gap.front == pytest.approx(summary["diversed"] - gap.above.value)
     assert gap.front == pytest.approx((summary["sd"] + summary["static"]) / 2, abs=0.01)
     sums = [[[int(n) for n in BLEU[m][i % 2].split()] for m in BLEU] for i in range(10)]
-    sd, static, diversed = corpus_bleu(resample(np.array(sums, dtype=float))).T
+    sd, static, diversed = corpus_bleu(bootstrap(np.array(sums, dtype=float))[1:]).T
     gaps = diversed - np.maximum((sd + static) / 2, static)
     value = gap.reached.quality[0, 0] - (summary["sd"] + summary["static"]) / 2
     half = stdtrit(9, 0.975) * gaps.std() * (10 / 9) ** 0.5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,9 +15,9 @@ from specbench.pricing import shapes
 from specbench.pricing.heads import drafting_of, kind_called, require_fits
 from specbench.pricing.machines import (
     devices_in,
+    engines,
     find_engine,
     find_machine,
-    known_engine,
     known_machine,
     machines,
 )
@@ -85,18 +86,19 @@ def test_a_near_name_is_asked_back(name):
 def test_names_may_count_devices_and_begin_with_an_engine():
     counts = {"2x RTX 3090": 2, "8xH100": 8, "RTX 3090 x2": 2, "RTX 3090": 1, "RX 7900 XTX": 1}
     assert {name: devices_in(name) for name in counts} == counts
-    new, old, other = map(known_engine, ("vLLM 0.24.0", "vLLM (Jul 2025)", "SGLang (Aug 2026)"))
+    engine_in = partial(shapes.nearest, table=engines())
+    new, old, other = map(engine_in, ("vLLM 0.24.0", "vLLM (Jul 2025)", "SGLang (Aug 2026)"))
     assert new and old and other
     assert new.round == other.round and new.description != other.description
     assert old.eagle3 > new.eagle3 == 0 and old.share == new.share
-    assert known_engine("vllm-0.9.1") == old
-    assert (mlx := known_engine("Rapid-MLX")) and not mlx.few_rows
+    assert engine_in("vllm-0.9.1") == old
+    assert (mlx := engine_in("Rapid-MLX")) and not mlx.few_rows
     assert find_engine("vllm 0.24") == new
     for name in ("vllm-fork", "llama.cop"):
         with pytest.raises(UsageError, match="unknown engine"):
             find_engine(name)
-    assert known_engine("Ollama") == known_engine("llama.cpp b1") != known_engine("vLLM")
-    assert known_engine("my own loop") is None
+    assert engine_in("Ollama") == engine_in("llama.cpp b1") != engine_in("vLLM")
+    assert engine_in("my own loop") is None
 
 
 def test_formats_have_bits():

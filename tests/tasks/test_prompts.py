@@ -13,7 +13,7 @@ import pytest
 from specbench.errors import UsageError
 from specbench.tasks.example import Example
 from specbench.tasks.metrics import score, try_metrics
-from specbench.tasks.prompts import MAX_NEW_TOKENS, prompts_task, tools_of
+from specbench.tasks.prompts import MAX_NEW_TOKENS, PromptList, prompts_task, tools_of
 
 from ..told import refusals
 
@@ -57,7 +57,7 @@ def test_every_format_gives_the_same_prompts(suffix, tmp_path):
         assert [e.reference for e in examples] == references
         task = prompts_task(path)
         assert (task.name, task.metric, task.stop) == ("mine", None, ())
-        assert task.max_new_tokens == MAX_NEW_TOKENS and task.generator is None
+        assert task.max_new_tokens == MAX_NEW_TOKENS and isinstance(task.source, PromptList)
 
 
 def test_names_limit_seed_and_version(tmp_path):

@@ -23,7 +23,7 @@ from specbench.analysis.statistics.intervals import (
     Interval,
     bootstrap,
     estimate,
-    estimate_of_heads,
+    mean_over_seeds,
 )
 from specbench.analysis.statistics.lead import lead
 from specbench.analysis.statistics.points import (
@@ -201,7 +201,7 @@ def gap_between(heads: list[Setting], front: list[Setting], gain: Gain) -> Gap:
         # It is one point, so this is its difference from the method, as everywhere else.
         above_measured = unit_difference(of_units[0][:, 0], of_units[0][:, 1 + nearest])
     else:
-        above_measured = estimate_of_heads(quality[:, :first] - at_measured, reached.n)
+        above_measured = mean_over_seeds(quality[:, :first] - at_measured, reached.n)
     if ends_before:
         above = above_measured = Interval(np.nan, np.nan, np.nan, reached.n)
     return Gap(
@@ -244,13 +244,10 @@ def gaps_from_coin(points: Sequence[Setting]) -> dict[str, Gap]:
     The coin decides for each prompt which of the two decodes it; the distance is at equal
     acceptance. Without a static weight of 0, a weight between, or qualities, there is none.
     """
-    sd = [point for point in points if point.emits_target]
-    static = [point for point in points if not point.emits_target]
-    draft = [point for point in static if point.cell["weight"] == 0]
-    if not (sd and draft and all(point.has_quality for point in points)):
+    coin = [points[index] for index in _coin(points)]
+    if not coin or not all(point.has_quality for point in points):
         return {}
-    coin = [sd[0], draft[0]]
-    between = [point for point in static if point is not draft[0]]
+    between = [point for point in points if not point.emits_target and point is not coin[1]]
     return {point.point: gap_between([point], coin, "acceptance") for point in between}
 
 

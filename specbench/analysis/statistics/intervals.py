@@ -58,16 +58,12 @@ def cluster_sums(terms: ArrayLike, clusters: ArrayLike) -> tuple[NDArray[Any], F
     return labels, sums
 
 
-def resample(sums: Floats) -> Floats:
-    """Return bootstrap totals [RESAMPLES, ...] of ``sums`` [n, ...]; the draws depend only on n."""
+def bootstrap(sums: Floats) -> Floats:
+    """Return totals [1 + RESAMPLES, ...] of ``sums`` [n, ...]: the data, then draws by n alone."""
     n = len(sums)
     draws = _draws(n, RESAMPLES).astype(np.float64)
-    return (draws @ sums.reshape(n, -1)).reshape(-1, *sums.shape[1:])
-
-
-def bootstrap(sums: Floats) -> Floats:
-    """Return totals [1 + RESAMPLES, ...] of ``sums`` [n, ...]: the data, then ``resample``."""
-    return np.concatenate([sums.sum(axis=0, keepdims=True), resample(sums)])
+    resampled = (draws @ sums.reshape(n, -1)).reshape(-1, *sums.shape[1:])
+    return np.concatenate([sums.sum(axis=0, keepdims=True), resampled])
 
 
 def estimate(values: Floats, n: int, *, log: bool = False) -> Interval:
@@ -105,13 +101,7 @@ def limits(
     return np.where(constant, value, low)[()], np.where(constant, value, high)[()]
 
 
-def estimate_of_heads(values: Floats, n: int, *, log: bool = False) -> Interval:
-    """Return the interval of values [1 + RESAMPLES, heads]: of one head, or a mean over seeds."""
-    single = values.shape[1] == 1
-    return estimate(values[:, 0], n, log=log) if single else mean_over_seeds(values, n)
-
-
-def mean_over_seeds(values: Floats, n: int) -> Interval:
+def mean_over_seeds(values: Floats, n: int, *, log: bool = False) -> Interval:
     """Return the mean of a statistic over seeds, with seeds and prompts as random effects.
 
     The variance of the mean is that of the seeds, ``s^2 / S``, which has the noise of each, plus
@@ -121,9 +111,12 @@ def mean_over_seeds(values: Floats, n: int) -> Interval:
     Args:
         values: [1 + RESAMPLES, S] the statistic of each seed; resamples are paired by prompt.
         n: Number of prompts.
+        log: Whether a single seed, whose interval is its own, has a positive ratio; see ``limits``.
     """
     mean, (_, seeds) = float(values[0].mean()), values.shape
-    if n < FEWEST or seeds < 2:
+    if seeds == 1:
+        return estimate(values[:, 0], n, log=log)
+    if n < FEWEST:
         return Interval(mean, float("nan"), float("nan"), n)
     resampled = values[1:]
     means = resampled.mean(axis=1)
@@ -176,8 +169,8 @@ def mean_of_units(values: Floats) -> Interval:
     beyond = min(1.0, 2 * float(np.mean(means <= 0 if mean > 0 else means >= 0)))
     p = max(figure.p, beyond) if side * mean > 0 else figure.p
     if side > 0:
-        return figure._replace(low=min(figure.low, _percentile(means, _ENDS[0])), p=p)
-    return figure._replace(high=max(figure.high, _percentile(means, _ENDS[1])), p=p)
+        return figure._replace(low=min(figure.low, float(np.percentile(means, _ENDS[0]))), p=p)
+    return figure._replace(high=max(figure.high, float(np.percentile(means, _ENDS[1]))), p=p)
 
 
 def unit_values(sums: Floats, statistic: Statistic) -> Floats:
@@ -247,7 +240,7 @@ def limit_with_failures(differences: Floats, failure: float) -> float:
     Source: Gaffke 2005, "Three test statistics for a nonparametric one-sided hypothesis on the mean
     of a nonnegative variable", Mathematical Methods of Statistics 14.
     """
-    return _percentile(_means_with_failure(differences, failure), _ENDS[0])
+    return float(np.percentile(_means_with_failure(differences, failure), _ENDS[0]))
 
 
 def _means_with_failure(differences: Floats, failure: float) -> Floats:
@@ -259,10 +252,6 @@ def _means_with_failure(differences: Floats, failure: float) -> Floats:
     quantiles = rng.permutation(np.arange(RESAMPLES) + 0.5) / RESAMPLES
     failing = 1 - (1 - quantiles) ** (1 / n)
     return np.asarray((1 - failing) * means - failing * failure)
-
-
-def _percentile(values: Floats, percent: float) -> float:
-    return float(np.percentile(values, percent))
 
 
 def unseen_share(n: int) -> float:

@@ -214,8 +214,8 @@ class PointEstimates:
         values = self.values(metric)
         of, base_values = values[:, points], values[:, [base]]
         if metric in estimates.RATES and estimates.RATES[metric].as_ratio:
-            return intervals.estimate_of_heads(of / base_values, self.n, log=True)
-        return intervals.estimate_of_heads(of - base_values, self.n)
+            return intervals.mean_over_seeds(of / base_values, self.n, log=True)
+        return intervals.mean_over_seeds(of - base_values, self.n)
 
     def gains(self, gain: Gain) -> Gains:
         """Return the gain of each point; the last point is the baseline of speed-ups."""

@@ -27,7 +27,7 @@ from specbench.analysis.statistics.estimates import (
     TIMES,
     contrast,
 )
-from specbench.analysis.statistics.intervals import Floats, estimate, estimate_of_heads
+from specbench.analysis.statistics.intervals import Floats, estimate, mean_over_seeds
 from specbench.analysis.statistics.points import Setting, scored_alike, shared_points, timed_points
 from specbench.analysis.statistics.summary import (
     ACCEPTANCE,
@@ -237,7 +237,7 @@ def _means_over_seeds(rows: pd.DataFrame, contest: Contest) -> Iterator[pd.DataF
         if len(seeds) > 1 and timed_together:
             first = seeds.iloc[[0]]
             heads = [contest.settings[cell] for cell in seeds["cell"].astype(int)]
-            mean = estimate_of_heads(*contest.of_figure(heads, first["figure"].item()))
+            mean = mean_over_seeds(*contest.of_figure(heads, first["figure"].item()))
             hidden = seeds["ci_low"].isna().all()  # of times that texts share
             ends = (np.nan, np.nan) if hidden else (mean.low, mean.high)
             scaled = first["scale"].item() * np.array([mean.value, *ends])

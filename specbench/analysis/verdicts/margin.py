@@ -44,7 +44,7 @@ from specbench.tasks.metrics import shown_metric
 
 UNEQUAL_COUNTS = 1.1  # ratio of tokens per byte from which two servers do not count alike
 TASK = ["run_id", "task", "temperature"]
-_SETTING = ["arm", "load", "draft_length"]
+SETTING = ["arm", "load", "draft_length"]
 #: Latencies of an answer: the median, and the 99th percentile.
 QUANTILES = {"p50": 0.5, "p99": 0.99}
 
@@ -83,8 +83,8 @@ def margin_rows(
             continue
         shared = base.iloc[0][["pair", "engine", "batch_size"]].to_dict()
         shared["blocks"], noise = count_blocks(base), TaskRun.of(cells).noise
-        rows += [shared | _facts(cell) for _, cell in base.groupby(_SETTING, sort=False)]
-        settings = [cell for _, cell in compared.groupby(_SETTING, sort=False)]
+        rows += [shared | _facts(cell) for _, cell in base.groupby(SETTING, sort=False)]
+        settings = [cell for _, cell in compared.groupby(SETTING, sort=False)]
         recipes = _recipes(settings)
         seeded = {index for _, heads in recipes for index in heads}
         for index, cell in enumerate(settings):
@@ -177,7 +177,7 @@ def arm_named(name: str, samples: pd.DataFrame) -> str:
 def _facts(cell: pd.DataFrame) -> Row:
     """Return the figures that one setting has without a baseline."""
     texts = first_decodes(cell)
-    names = [*TASK, "session", "quality_metric", "method", *_SETTING, CONCURRENCY]
+    names = [*TASK, "session", "quality_metric", "method", *SETTING, CONCURRENCY]
     facts: Row = texts.iloc[0][names].to_dict()
     facts["quality"] = estimates.score_interval(texts, "quality", facts["quality_metric"]).value
     facts |= {"n": texts["sample_id"].nunique(), "answers": len(texts)}

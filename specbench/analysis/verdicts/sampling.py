@@ -24,7 +24,7 @@ from specbench.analysis.statistics.sampled import (
     power,
 )
 from specbench.analysis.tables.table import percent
-from specbench.analysis.verdicts.margin import arm_named
+from specbench.analysis.verdicts.margin import SETTING, TASK, arm_named
 from specbench.analysis.verdicts.words import Row
 from specbench.runs.frames import rows_of
 
@@ -33,7 +33,6 @@ FEW = (
     "too few texts of a prompt show whether they follow the distribution of {}: measure with "
     "--repeats 8"
 )
-SETTING = ["run_id", "task", "temperature", "arm", "load", "draft_length"]
 FIGURES = ("same_texts_p", "same_texts_power")
 ENOUGH = 0.8  # power that a requirement asks for
 #: The fault that a requirement must have been able to see.
@@ -57,11 +56,11 @@ def sampling_rows(texts: pd.DataFrame, method: str) -> pd.DataFrame:
     rows: list[Row] = []
     outcomes: list[tuple[Row, Sampled, list[list[Text]]]] = []  # with the baseline's texts
     texts = texts[(texts["temperature"] > 0) & ~(texts["turn"] > 1)]
-    for _, cells in texts.groupby(["run_id", "task", "temperature"], sort=False, dropna=False):
+    for _, cells in texts.groupby(TASK, sort=False, dropna=False):
         base, compared = cells[cells["arm"] == against], cells[cells["arm"] != against]
-        for _, cell in compared.groupby(["arm", "load", "draft_length"], sort=False, dropna=False):
+        for _, cell in compared.groupby(SETTING, sort=False, dropna=False):
             of_load = base[base["load"] == cell["load"].iloc[0]]
-            row: Row = cell.iloc[0][SETTING].to_dict() | dict.fromkeys(FIGURES, math.nan)
+            row: Row = cell.iloc[0][[*TASK, *SETTING]].to_dict() | dict.fromkeys(FIGURES, math.nan)
             row |= {"same_texts": UNKNOWN, "same_texts_sentence": FEW.format(against)}
             row["same_texts_seen"] = ""
             rows.append(row)
@@ -80,7 +79,7 @@ def sampling_rows(texts: pd.DataFrame, method: str) -> pd.DataFrame:
         p = max(p, min(1.0, outcome.p * (len(ordered) - number)))
         row |= {"same_texts_p": p, "same_texts": DIFFER if p <= LEVEL else SAME}
         row["same_texts_sentence"] = _sentence(outcome, p, against)
-    columns = [*SETTING, *FIGURES, "same_texts", "same_texts_sentence", "same_texts_seen"]
+    columns = [*TASK, *SETTING, *FIGURES, "same_texts", "same_texts_sentence", "same_texts_seen"]
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -89,9 +88,7 @@ def sampling_verdicts(judged: pd.DataFrame) -> pd.DataFrame:
     sampled = judged[judged["same_texts_p"].notna()]
     of_arms = sampled.assign(sentence=sampled["label"] + ": " + sampled["same_texts_sentence"])
     of_faults = sampled.assign(sentence=sampled["same_texts_seen"])
-    return pd.concat([of_arms, of_faults]).drop_duplicates(
-        ["run_id", "task", "temperature", "sentence"]
-    )
+    return pd.concat([of_arms, of_faults]).drop_duplicates([*TASK, "sentence"])
 
 
 def _by_prompt(base: pd.DataFrame, cell: pd.DataFrame) -> tuple[list[list[Text]], list[list[Text]]]:

@@ -25,7 +25,7 @@ from specbench.config import AUTO
 from specbench.decoding.drafters.registry import MODEL
 from specbench.decoding.heads.bind import bind
 from specbench.decoding.heads.head import Head
-from specbench.decoding.records import RoundRecord
+from specbench.decoding.records import Generation, RoundRecord
 from specbench.decoding.sampling import Sampling
 from specbench.engine.device import choose_device, now
 from specbench.engine.hardware import copy_bandwidth, free_memory
@@ -70,7 +70,7 @@ OWN_DRAFT, TIME = "own draft", "time"
 MIN_ACCEPTANCE = 0.999  # mean acceptance probability; float32 rounding costs far less than 0.001
 TEXTS = 32
 
-TOKENS, WARM_UP, REPEATS = 64, 16, 3
+TOKENS, WARM_UP, REPEATS, MOST_REPEATS = 64, 16, 3, 20
 # Decoding may exceed the copy bandwidth a little: copies also write, and caches hold small models.
 MAX_SHARE = 2.0
 MIN_ACCOUNTED = 0.8  # minimum share of the elapsed time that the records account for
@@ -106,14 +106,15 @@ def check_time(pair: LoadedPair, context: Context) -> Finding:
     endless = replace(pair, eos_ids=frozenset())
     device = pair.target.device
     decode_one(endless, context, WARM_UP, temperature=1.0)
-    texts, shares = [], []
-    for _ in range(REPEATS):
+    texts, shares = list[Generation](), list[float]()
+    # Other processes can only lower the share that is accounted for: on a busy machine, try again.
+    while len(texts) < REPEATS or (max(shares) < MIN_ACCOUNTED and len(texts) < MOST_REPEATS):
         pair.forget_prompts()  # the wall clock is that of reading it
         began = now(device)
         texts.append(text := decode_one(endless, context, TOKENS, temperature=1.0))
         shares.append((text.prefill_seconds + text.decode_seconds) / (now(device) - began))
-    accounted = max(shares)  # other processes can only lower it
-    rate = REPEATS * TOKENS / sum(text.decode_seconds for text in texts)
+    accounted = max(shares)
+    rate = len(texts) * TOKENS / sum(text.decode_seconds for text in texts)
     size = pair.target.weight_bytes()
     reads = size + pair.target.cache_bytes(len(context.prompt) + TOKENS / 2)
     bandwidth = copy_bandwidth(device, size)

@@ -4,10 +4,13 @@ import pytest
 
 from specbench.experiment.measurements import columns_of, recorded_rounds
 from specbench.runs.model import RecordedRounds, SampleRecord
+from specbench.validation import check
 from specbench.validation.findings import FAILED, OK
+from specbench.validation.texts import Context
 from specbench.validation.verification.tables import check_counts
 
 from ..conftest import generation
+from ..engine.tiny import tiny_pair
 from ..synthetic import RECORD
 
 DRAFT_LENGTH = 3
@@ -65,3 +68,29 @@ def test_lists_of_rounds_that_are_not_there_are_found():
     wrong = sample(SOUND)
     wrong.per_round = RecordedRounds(proposed=[3], accepted=[3])
     assert check_counts([wrong]).sentence.endswith("its rounds or counts are not whole")
+
+
+@pytest.mark.parametrize(
+    ("shares", "bandwidth", "verdict"),
+    [
+        ([0.9] * 3, 1e12, OK),
+        ([0.5] * 9 + [0.9], 1e12, OK),  # the machine was busy, so more texts are timed
+        ([0.5] * check.MOST_REPEATS, 1e12, FAILED),
+        ([1.1] * 3, 1e12, FAILED),
+        ([0.9] * 3, 1.0, FAILED),  # faster than the weights can be read
+    ],
+)
+def test_records_must_account_for_the_time_which_memory_must_permit(
+    monkeypatch, shares, bandwidth, verdict
+):
+    clock, to_come = [0.0], [1.0, *shares]  # the first text warms up
+
+    def decode(*_, temperature):
+        clock[0] += 1.0
+        return generation(prefill_seconds=0.0, decode_seconds=to_come.pop(0))
+
+    monkeypatch.setattr(check, "decode_one", decode)
+    monkeypatch.setattr(check, "now", lambda device: clock[0])
+    monkeypatch.setattr(check, "copy_bandwidth", lambda *_: bandwidth)
+    finding = check.check_time(tiny_pair("llama"), Context("a", [1, 2]))
+    assert finding.verdict == verdict and not to_come

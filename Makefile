@@ -7,6 +7,8 @@ INSTALL := PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet -
 
 # An interpreter may be a stub or lack venv, so each candidate is tested.
 CANDIDATES := $(PYTHON) python3.13 python3.12 python3.11 python3
+# Some tests wait, so there is a worker more than cores.
+WORKERS := import os; print(min(4, 1 + os.cpu_count()))
 SUITABLE := import sys, ensurepip; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
@@ -45,7 +47,7 @@ verify: $(VENV)/.test ## Check the pages of results, the scripts, and that the t
 # The workers share the cores: threads that wait for each other take processor time.
 test: $(VENV)/.test ## Run the tests, on up to four cores
 	@echo "running the tests; they take some minutes" >&2
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal --durations 10
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $$($(BIN)/python -c '$(WORKERS)') --dist worksteal --durations 10
 
 test-gpu: $(VENV)/.test ## Run the tests that need a CUDA device
 	$(BIN)/python -m pytest -m gpu

@@ -114,14 +114,9 @@ def test_the_core_reads_in_an_afternoon():
     """The round, rules, laws, drafters and records run without the rest of the package."""
     paths = [path for name in CORE for path in sorted((ROOT / name).glob("*.py"))]
     modules = [".".join([FACE, *path.relative_to(ROOT).with_suffix("").parts]) for path in paths]
-    code = f"""
-import sys
-from importlib import import_module
-
-for name in {modules}:
-    import_module(name.removesuffix(".__init__"))
-print(*(m.__file__ for n, m in sys.modules.items() if n.split(".")[0] == "{FACE}"), sep="\\n")
-"""
+    names = [name.removesuffix(".__init__") for name in modules]
+    code = f"import sys, {', '.join(names)}\nfor name, module in sys.modules.items():\n"
+    code += f"    if name.split('.')[0] == '{FACE}': print(module.__file__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     files = [Path(line) for line in done.stdout.splitlines()]
     assert set(paths) <= set(files) and len(files) <= MOST_FILES

@@ -19,7 +19,6 @@ from specbench.analysis.verdicts.margin import margin_rows
 from .conftest import timed_again
 
 WEIGHTS = ["static w=0", "static w=0.5", "static w=0.9"]
-UNSCORED = {"quality": None, "quality_metric": None}
 
 
 def verdict(samples):

@@ -184,7 +184,6 @@ def test_times_of_a_run_without_its_texts_are_no_unplanned_samples(cli, tmp_path
     records = tmp_path / "r" / "timings.jsonl"
     records.with_suffix(".jsonl.bz2").write_bytes(bz2.compress(records.read_bytes()))
     records.unlink()
-    assert not failures(cli("verify", "r", "-n", "0", code=0))
     edit_rows(tmp_path / "r" / "timings.csv", lambda rows: rows[0].update(output_tokens="99"))
     (failure,) = failures(cli("verify", "r", "-n", "0", code=1))
     assert failure.startswith("timings.csv follows from timings.jsonl")

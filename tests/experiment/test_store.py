@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +28,6 @@ from specbench.tasks.prompts import PromptList
 
 from .runs import ROWS, TASK, brief_summary, measured, plan_of, progress, rows
 
-Full = Callable[..., Any]
 CONFIG: dict[str, Any] = {"samples_planned": 9, "tasks": []}
 
 

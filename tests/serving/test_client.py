@@ -203,8 +203,6 @@ BODY = OPTIONS | {"prompt": "a", "max_tokens": 4, "temperature": 1.0, "seed": 1}
 STANDARD = {"prompt", "max_tokens", "temperature", "seed", "top_p"}
 STANDARD |= {"presence_penalty", "frequency_penalty"}
 
-Refuses = Callable[[dict[str, Any]], bool]
-
 
 @pytest.mark.parametrize(
     ("refuses", "changed", "unset"),

@@ -37,7 +37,7 @@ def test_bundled_tasks_templates_and_disjoint_examples(toy):
     assert len(toy.examples("test", None)) == task_module.GENERATED_EXAMPLES
     with pytest.raises(UsageError, match=r"^mini-math has no template for few-shot examples"):
         task_module.load_task("mini-math", DataOptions(shots=2))
-    assert task_module.load_task("mini-math", DataOptions(shots=0)).source
+    assert task_module.load_task("mini-math", DataOptions(shots=0)).name == "mini-math"
     ids = [[e.id for e in toy.examples("train", 5, seed)] for seed in (0, 1)]
     assert ids[0] == [f"train-{i}" for i in range(5)] and not set(ids[0]) & set(ids[1])
     # The range that has always been used to score bundled heads; training seeds cannot reach it.

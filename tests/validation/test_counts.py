@@ -1,5 +1,7 @@
 """``verify`` refuses a sample that breaks a single clause of what a decoder can do."""
 
+from functools import partial
+
 import pytest
 
 from specbench.experiment.measurements import columns_of, recorded_rounds
@@ -83,14 +85,10 @@ def test_lists_of_rounds_that_are_not_there_are_found():
 def test_records_must_account_for_the_time_which_memory_must_permit(
     monkeypatch, shares, bandwidth, verdict
 ):
-    clock, to_come = [0.0], [1.0, *shares]  # the first text warms up
-
-    def decode(*_, temperature):
-        clock[0] += 1.0
-        return generation(prefill_seconds=0.0, decode_seconds=to_come.pop(0))
-
-    monkeypatch.setattr(check, "decode_one", decode)
-    monkeypatch.setattr(check, "now", lambda device: clock[0])
+    to_come = [1.0, *shares]  # the first text warms up
+    monkeypatch.setattr(check, "now", lambda device: -float(len(to_come)))
+    timed = partial(generation, prefill_seconds=0.0)
+    monkeypatch.setattr(check, "decode_one", lambda *_, **__: timed(decode_seconds=to_come.pop(0)))
     monkeypatch.setattr(check, "copy_bandwidth", lambda *_: bandwidth)
     finding = check.check_time(tiny_pair("llama"), Context("a", [1, 2]))
     assert finding.verdict == verdict and not to_come

@@ -102,11 +102,11 @@ def hold(
         rejected = _rejected(results, floor, {against, *repeated} if against else None)
         failed[f"not shown to accept {floor:g} % of drafts"] = [*lacking, *rejected]
     sentences = []
-    for what, parts in failed.items():
-        others = parts[MOST_NAMED:]
-        names = ", ".join(dict.fromkeys(part.partition(" on ")[0] for part in others))
-        more = f" and {len(others)} more: {names}" if others else ""
-        sentences += [f"{what}: {', '.join(parts[:MOST_NAMED])}{more}"] if parts else []
+    for requirement, parts in failed.items():
+        unnamed = parts[MOST_NAMED:]
+        names = ", ".join(dict.fromkeys(part.partition(" on ")[0] for part in unnamed))
+        more = f" and {len(unnamed)} more: {names}" if unnamed else ""
+        sentences += [f"{requirement}: {', '.join(parts[:MOST_NAMED])}{more}"] if parts else []
     if sentences:
         raise RunError("; ".join(sentences))
 

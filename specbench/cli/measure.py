@@ -254,8 +254,8 @@ def _prompts_for(plan: Plan, margin: float) -> str:
 def _suggest(plan: Plan, folder: Path, limit: int, margin: float | None = None) -> None:
     """Print what to do next with a run: what its result lacks most, and where to see more."""
     if plan.arms:
-        others = f"compare {folder} --against {plan.arms[0].name} --margin {margin or 2:g}"
-        output.next_step(f"specbench {others if len(plan.arms) > 1 else f'table {folder}'}")
+        comparison = f"compare {folder} --against {plan.arms[0].name} --margin {margin or 2:g}"
+        output.next_step(f"specbench {comparison if len(plan.arms) > 1 else f'table {folder}'}")
         return
     same = f"repeat the command with --output {folder}"
     cells = [cell for task in plan.tasks for cell in task.cells]

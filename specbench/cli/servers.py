@@ -138,11 +138,11 @@ class Servers(Headers):
             advice = "is a method, choose another name"
             require(name not in METHODS, f"--server {name}=...: {name} {advice}")
         rules = dict(_named("--rule", text, names, "static:weight=0.5") for text in self.rule or ())
-        others = dict(_named("--alias", text, names, "base-model") for text in self.alias or ())
+        aliases = dict(_named("--alias", text, names, "base-model") for text in self.alias or ())
         arms = [
             arm._replace(
                 rule=rules.get(arm.name, ""),
-                alias=others.get(arm.name, ""),
+                alias=aliases.get(arm.name, ""),
                 body=server_arm.body_of(arm, self.set_body or (), names),
             )
             for arm in arms

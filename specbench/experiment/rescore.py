@@ -88,9 +88,9 @@ def open_run(folder: Path, further: Sequence[str] = ()) -> FinishedRun:
             for metric in recorded
             if metric not in trusted
         ]
-        stored = any(METRICS[m].needs == GREEDY for m in recorded if m in METRICS)
+        has_greedy = any(METRICS[m].needs == GREEDY for m in recorded if m in METRICS)
         for metric in (metric for metric in added if metric not in recorded):
-            if stored and get_metric(metric).needs == GREEDY:
+            if has_greedy and get_metric(metric).needs == GREEDY:
                 task.metrics.append(metric)
             elif reason := _unfit(metric, run.examples.get(name, {}).values()):
                 notes.append(f"`{metric}` is skipped on {name}: {reason}")

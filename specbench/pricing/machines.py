@@ -147,11 +147,11 @@ def find_machine(name: str) -> Machine:
         )
     key = next(key for key, one in machines().items() if one == machine)
     typed = _GENERAL.sub(" ", _NO_CHIP.sub(" ", _COUNT.sub(" ", name.lower())))
-    others = words_of(typed) - words_of(" ".join((key, machine.description, *machine.names)))
+    unmatched = words_of(typed) - words_of(" ".join((key, machine.description, *machine.names)))
     require(
-        not others,
+        not unmatched,
         f"no figures of a machine `{shown(name)}`: did you mean `{key}` ({machine.description}), "
-        f"without {', '.join(sorted(others))}? Else give a FILE.toml with bandwidth and flops",
+        f"without {', '.join(sorted(unmatched))}? Else give a FILE.toml with bandwidth and flops",
     )
     return machine
 

@@ -284,9 +284,9 @@ class Client:
             except (ValueError, RecursionError) as error:
                 if not must:
                     return
-                says, advice = ("streams", CHUNKS) if form == b":" else ("answers", API)
+                verb, advice = ("streams", CHUNKS) if form == b":" else ("answers", API)
                 raise UsageError(
-                    f"{url} {says} no JSON but '{quoted(data)}' ({quoted(str(error))}): {advice}"
+                    f"{url} {verb} no JSON but '{quoted(data)}' ({quoted(str(error))}): {advice}"
                 ) from error
             pending.clear()
             if failure := failure_of(value):  # it may pass within a text, or if its status does

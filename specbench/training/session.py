@@ -56,19 +56,19 @@ def prepare(
 def start(
     training: Training,
     folder: Path,
-    others: Mapping[Path, Training],
+    trainings: Mapping[Path, Training],
     show: Callable[[str], object] = lambda text: None,
 ) -> None:
     """Measure what comes before the first step, as far as no checkpoint has it.
 
-    ``others`` are trainings that share its front, by their folders: what one has measured is that
-    of all, and has a checkpoint. ``show`` is called with what is done now. Where there is nothing
+    ``trainings`` share its front, itself among them, by folder: what one has measured is that of
+    all, and has a checkpoint. ``show`` is called with what is done now. Where there is nothing
     to learn, nothing is written.
     """
     if training.begun:
         return
     name = training.task.name
-    measured = [other.static for other in others.values() if other.front_is_measured]
+    measured = [other.static for other in trainings.values() if other.front_is_measured]
     training.static = next(iter(measured), training.static)
     with clear_errors(folder):
         make_folder(folder)
@@ -82,7 +82,7 @@ def start(
     show(front)
     try:
         training.measure_front(keep)
-        for other_folder, other in others.items():
+        for other_folder, other in trainings.items():
             if not other.static:
                 other.static = training.static
                 with clear_errors(other_folder):

@@ -212,10 +212,10 @@ class PointEstimates:
     def contrast(self, metric: str, points: Sequence[int], base: int) -> Interval:
         """Return a contrast of a point with another, or its mean over the points of heads."""
         values = self.values(metric)
-        of, base_values = values[:, points], values[:, [base]]
+        of_points, base_values = values[:, points], values[:, [base]]
         if metric in estimates.RATES and estimates.RATES[metric].as_ratio:
-            return intervals.mean_over_seeds(of / base_values, self.n, log=True)
-        return intervals.mean_over_seeds(of - base_values, self.n)
+            return intervals.mean_over_seeds(of_points / base_values, self.n, log=True)
+        return intervals.mean_over_seeds(of_points - base_values, self.n)
 
     def gains(self, gain: Gain) -> Gains:
         """Return the gain of each point; the last point is the baseline of speed-ups."""

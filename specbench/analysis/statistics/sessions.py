@@ -136,7 +136,7 @@ class MethodSettings(NamedTuple):
             "quality": reached.quality[0, points].mean(),
             "acceptance": reached.acceptance[0, points].mean(),
             "seconds": reached.seconds[0, points].mean(),
-            **{name: part.sum() / of.sum() for name, (part, of) in phase_terms(texts).items()},
+            **{n: above.sum() / below.sum() for n, (above, below) in phase_terms(texts).items()},
         }
 
 

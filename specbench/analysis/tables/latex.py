@@ -101,5 +101,5 @@ def _tabular(part: Table, whole_page: bool) -> str:
 def _escaped(words: str) -> str:
     """Escape text for any LaTeX engine; uncommon characters become their code points."""
     signs = _MINUS.sub("\N{MINUS SIGN}", words.replace(" %", "\N{NO-BREAK SPACE}%"))
-    known = (_SIGNS.get(sign) or (sign if _COMMON.match(sign) else "") for sign in signs)
-    return "".join(text or f"U+{ord(sign):04X}" for sign, text in zip(signs, known, strict=True))
+    escaped = (_SIGNS.get(sign) or (sign if _COMMON.match(sign) else "") for sign in signs)
+    return "".join(text or f"U+{ord(sign):04X}" for sign, text in zip(signs, escaped, strict=True))

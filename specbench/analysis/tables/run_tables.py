@@ -51,7 +51,7 @@ def figure_tables(cells: pd.DataFrame, *, intervals: bool = False) -> Iterator[T
         notes = [*without_speedup(rows), *([COUNTED] if rows["acceptance_length"].any() else [])]
         if rows["seconds_per_sample"].any():
             notes.append(PREFILL)
-        groups = [", ".join(of["label"].unique()) for _, of in rows.groupby("session")]
+        groups = [", ".join(timed["label"].unique()) for _, timed in rows.groupby("session")]
         if rows["seconds_per_sample"].any() and len(groups) > 1:  # not all were timed together
             # Its baseline was timed with each group that has a speed-up.
             has_speedup = rows.groupby("session")[SPEEDUP].any().all()

@@ -155,16 +155,16 @@ def condensed(table: Table) -> Table:
     The title's second line has the count or the part of a name that a column has in all rows.
     """
     shared, shown = [], [0]
-    for at, column in list(enumerate(table.columns))[1:]:
-        first, *others = {cell_of(row[at]) for row in table.rows} or {TableCell()}
-        names = at < table.stub or (first.text.isdigit() and not column.group)
+    for index, column in list(enumerate(table.columns))[1:]:
+        first, *others = {cell_of(row[index]) for row in table.rows} or {TableCell()}
+        names = index < table.stub or (first.text.isdigit() and not column.group)
         if first.text and not others and len(table.rows) > 1 and names:
             shared.append(" ".join([*column.whole_heading.split(), first.text]))
-        elif others or first.text or at < table.stub:
-            shown.append(at)
+        elif others or first.text or index < table.stub:
+            shown.append(index)
     title = f"{table.title}\nin all rows: {', '.join(shared)}" if shared else table.title
     part = _part(table, shown)
-    return replace(part, title=title, stub=sum(at < table.stub for at in shown))
+    return replace(part, title=title, stub=sum(index < table.stub for index in shown))
 
 
 def with_notes(tables: Iterable[Table], notes: Sequence[str]) -> list[Table]:
@@ -190,8 +190,8 @@ def to_text(*tables: Table, width: int) -> str:
     names = dict.fromkeys(c.group or c.heading for t in tables for c in t.columns if c.further)
     if names and width < WIDE:
         hint = f"From {WIDE} columns on also: {', '.join(names).rstrip('?')}."
-        of = [[i for i, c in enumerate(table.columns) if not c.further] for table in tables]
-        tables = (*with_notes(map(_part, tables, of), [hint]),)
+        narrow = [[i for i, c in enumerate(table.columns) if not c.further] for table in tables]
+        tables = (*with_notes(map(_part, tables, narrow), [hint]),)
 
     def body(table: Table) -> str:
         parts = ("\n".join(_text_lines(part, width)) for part in split(table, width))

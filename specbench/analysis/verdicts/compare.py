@@ -379,9 +379,9 @@ def _compare_cells(base: pd.DataFrame, samples: pd.DataFrame, times: bool) -> It
     shared |= {"at": BETWEEN, "label": method_labels([dict(cell)])[0], "points": 1}
     shared |= {"against": base["run_id"].iloc[0], "against_draft_length": cell["draft_length"]}
 
-    def row(metric: str, of: str, figure: Interval | None = None) -> Row:
-        columns = estimates.columns(metric, figure or estimates.contrast(samples, base, metric))
-        return shared | {"reference": earlier_figures.get(of)} | columns
+    def row(metric: str, figure_name: str, interval: Interval | None = None) -> Row:
+        columns = estimates.columns(metric, interval or estimates.contrast(samples, base, metric))
+        return shared | {"reference": earlier_figures.get(figure_name)} | columns
 
     same_metric = base["quality_metric"].iloc[0] == cell["quality_metric"]
     if same_metric and not np.isnan(later_figures["quality"] - earlier_figures["quality"]):

@@ -198,8 +198,8 @@ def _completed(block: str, blocks: list[str], example: Example, wanted: set[str]
     tree = _parsed(block)
     if tree is None or len(blocks) == 1:
         return block
-    others = [other for code in blocks if code != block and (other := _parsed(dedent(code)))]
-    statements = [node for other in others for node in other.body if isinstance(node, _BINDING)]
+    trees = [tree for code in blocks if code != block and (tree := _parsed(dedent(code)))]
+    statements = [node for tree in trees for node in tree.body if isinstance(node, _BINDING)]
     needed: list[ast.stmt] = []
     while True:
         program = "\n".join([*map(ast.unparse, needed), block])

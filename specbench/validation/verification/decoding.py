@@ -106,7 +106,7 @@ class Replay:
             yield replace(result, verdict=findings.REPORT) if coarse else result
             servers = run.environment.servers.items() if plan.arms else ()
             left_out = {"url", "options_refused", "options_changed"}  # which no key contains
-            served = {n: {k: of[k] for k in of.keys() - left_out} for n, of in servers}
+            served = {n: {k: v for k, v in d.items() if k not in left_out} for n, d in servers}
             of_servers = {"servers": served} if plan.arms else {}
             yield from _check_keys(plan, of_servers | runner.models, runner.engine, keys)
 

@@ -7,8 +7,9 @@ INSTALL := PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet -
 
 # An interpreter may be a stub or lack venv, so each candidate is tested.
 CANDIDATES := $(PYTHON) python3.13 python3.12 python3.11 python3
-# Some tests wait, so there is a worker more than cores.
-WORKERS := import os; print(min(4, 1 + os.cpu_count()))
+# Some tests wait, so there is a worker more than cores, up to four.
+CORES := getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count()))
+WORKERS := import os; cores = $(CORES); print(min(4, 1 + len(cores(0))))
 SUITABLE := import sys, ensurepip; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help

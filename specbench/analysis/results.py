@@ -258,13 +258,8 @@ class Results:
     @cached_property
     def remarks(self) -> list[str]:
         """What a person would notice: answers that were cut, failed prompts, why it is slow."""
-        chosen = self.selection.tasks  # perhaps parts of tasks, as ``questions/math``
-        tasks = [str(name) for name in self.decodes["task"].unique()]
-        of_tasks = Selection(
-            tasks=chosen
-            and [t for t in tasks if any(name == t or name.startswith(f"{t}/") for name in chosen)]
-        )
         try:
+            of_tasks = self.selection.whole_tasks(self.decodes["task"].unique())
             runs = {name: whole_run(runs) for name, runs in self._runs.items()}
             slower = slower_methods(of_tasks.of(self.decodes))
             return [

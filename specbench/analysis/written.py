@@ -25,7 +25,7 @@ def summary_page(results: Results) -> str:
 def write_summary(folder: Path, run: Path | None = None) -> Results:
     """Write ``summary.csv`` and ``summary.md`` of a folder with tables; return its results.
 
-    The ``run``, of which the tables are, may be another folder.
+    ``run`` is the folder of the run itself, if its tables are elsewhere.
     """
     decodes = read_samples(folder, timings=TIMED)
     summary = summarise(without_repeats(decodes))

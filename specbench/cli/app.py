@@ -94,9 +94,11 @@ def _run(arguments: Sequence[str]) -> int:
     except Exception as error:
         if DEBUG in arguments:
             raise
-        code, text = getattr(error, "exit_code", 1), str(error)
-        if not isinstance(error, SpecbenchError):
-            text = f"{type(error).__name__}: {text} (for the traceback: specbench {DEBUG} ...)"
+        if isinstance(error, SpecbenchError):
+            code, text = error.exit_code, str(error)
+        else:
+            how = f"for the traceback: specbench {DEBUG} ..."
+            code, text = 1, f"{type(error).__name__}: {error} ({how})"
         _print_error(text, code)
     return code
 

@@ -337,7 +337,7 @@ def _compare_runs(
         return None, []
 
     from specbench.analysis.tables.verdict_tables import between_tables, facts_table
-    from specbench.analysis.verdicts.compare import between_runs, run_differences, why_untimed
+    from specbench.analysis.verdicts.two_runs import between_runs, run_differences, why_untimed
 
     first, second = read_run(folders[0], required=False), read_run(folders[1], required=False)
     apart = None if options.times else why_untimed(first, second)

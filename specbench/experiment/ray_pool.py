@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 
 from specbench.config import AUTO
 from specbench.engine.pairs import Loading
-from specbench.errors import RunError, SpecbenchError, UsageError, first_line, mask_tokens
+from specbench.errors import RunError, SpecbenchError, UsageError, mask_tokens
 from specbench.experiment.execute import MOST_TRIES
 from specbench.experiment.plan import Plan, SampleIndex
 from specbench.experiment.workers import NotStartedError, Pool, Worker, WorkerLostError
@@ -209,7 +209,7 @@ def _connect(address: str | None) -> Any:
         )
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
         location = f"at --ray-address {address}" if address else "on this machine"
-        why = mask_tokens(first_line(error))
+        why = mask_tokens(str(error)).partition("\n")[0] or type(error).__name__
         raise UsageError(
             f"no Ray {location} ({why}): start it with `ray start --head`, or omit --ray-address"
         ) from error

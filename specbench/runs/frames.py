@@ -335,6 +335,14 @@ class Selection:
             raise UsageError(f"these runs have no sample with {self}: choose fewer at once")
         return table if selected.all() else table[selected].reset_index(drop=True)
 
+    def whole_tasks(self, names: Iterable[str]) -> Selection:
+        """Return a selection of those tasks, of some, that are selected whole or in part."""
+        if self.tasks is None:
+            return Selection()
+        selected = [f"{name}/" for name in self.tasks]
+        whole = [name for name in names if any(s.startswith(f"{name}/") for s in selected)]
+        return Selection(tasks=whole)
+
     def _split(self, table: pd.DataFrame) -> pd.DataFrame:
         """Add the values of the columns ``by`` to the names of the tasks."""
         names = table["task"]

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_type_hints
 
 from pydantic import ValidationError, create_model
@@ -256,7 +257,9 @@ def write_sample_table(
     names += [name for name in further if name not in names]
     if rows:
         text = io.StringIO()
-        writer = csv.DictWriter(text, names, extrasaction="ignore", lineterminator="\n")
+        # By default rows end in "\r\n", so that a "\r" in a text is quoted, too.
+        lines: Any = SimpleNamespace(write=lambda row: text.write(row.removesuffix("\r\n") + "\n"))
+        writer = csv.DictWriter(lines, names, extrasaction="ignore")
         writer.writeheader()
         writer.writerows(rows)
         write_atomically(path, text.getvalue())

@@ -390,6 +390,7 @@ def _part(values: Values, name: str) -> Values:
 def _count(values: Values, name: str, default: int | None = 0) -> Any:
     """Return a count inside an object."""
     value = values.get(name, default)
+    # As many digits as 2**31 has: ``int`` refuses thousands.
     is_text = isinstance(value, str) and value.isdecimal() and len(value) <= 10
     value = int(value) if is_text or (isinstance(value, float) and value.is_integer()) else value
     require(

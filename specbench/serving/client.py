@@ -347,7 +347,7 @@ class Client:
             raise _FailedError(f"{url} answers {code} ({words}): {advice}", code, wait=wait)
 
 
-_ssl_context = cache(httpx2.create_ssl_context)  # reading certificates outlasts a request
+_ssl_context = cache(httpx2.create_ssl_context)  # reading them takes longer than a request
 
 
 async def _content(url: str, response: httpx2.Response) -> bytes:

@@ -61,9 +61,9 @@ def start(
 ) -> None:
     """Measure what comes before the first step, as far as no checkpoint has it.
 
-    ``trainings`` share its front, itself among them, by folder: what one has measured is that of
-    all, and has a checkpoint. ``show`` is called with what is done now. Where there is nothing
-    to learn, nothing is written.
+    ``trainings`` are all that share its front, by folder, this one among them. What one has
+    measured counts for all, and each gets a checkpoint. ``show`` is called with what is done now.
+    Where there is nothing to learn, nothing is written.
     """
     if training.begun:
         return

@@ -218,7 +218,7 @@ class TemperatureScore:
 
     def add(self, law: Tensor, tokens: Tensor) -> None:
         """Add draws ``[K]`` from laws ``[K, V]`` in float64."""
-        deviation, variance = log_moments(law)
+        deviation, variance = log_deviations(law)
         third = (law * deviation**3).sum(-1)
         score = deviation.gather(-1, tokens[:, None])[:, 0]
         self._scores.append(torch.stack((score, variance, third)).cpu().numpy())
@@ -305,8 +305,8 @@ class FilteredTails:
         return judged(p_value < alpha, not visible, sentence, facts)
 
 
-def log_moments(law: Tensor) -> tuple[Tensor, Tensor]:
-    """Return log p less its mean under laws ``[..., V]``, and its variance in a draw."""
+def log_deviations(law: Tensor) -> tuple[Tensor, Tensor]:
+    """Return log p less its mean under each law ``[..., V]``, and the variance of log p."""
     logs = law.clamp_min(torch.finfo(law.dtype).tiny).log()
     deviation = logs - (law * logs).sum(-1, keepdim=True)
     return deviation, (law * deviation**2).sum(-1)

@@ -130,7 +130,7 @@ def check_server(
         for context in contexts:  # cut off where the log-probability of the next token varies most
             prompt, sampling = [*context.prompt], Sampling(temperature=temperature)
             laws = laws_along(pair.target, [*prompt, 0], len(prompt), sampling)
-            prompt = prompt[: int(draws.log_moments(laws)[1].argmax()) + 1]
+            prompt = prompt[: int(draws.log_deviations(laws)[1].argmax()) + 1]
             cut[tuple(prompt)] = Context(context.name, prompt)
         yield from _sampled(server, unsure, [*cut.values()], temperature, show_step)
 

@@ -8,8 +8,9 @@ from specbench.analysis.statistics.estimates import ACCEPTANCE_LESS, QUALITY_LES
 from specbench.analysis.statistics.front import front_of, gap_between
 from specbench.analysis.statistics.points import settings_of
 from specbench.analysis.tables.verdict_tables import between_tables, verdict_tables
-from specbench.analysis.verdicts.compare import EQUAL, between_runs, compare, verdicts
+from specbench.analysis.verdicts.compare import compare, verdicts
 from specbench.analysis.verdicts.contrasts import ALONE, ATS, COIN, COMPARISON, CONTROL, FRONT, OWN
+from specbench.analysis.verdicts.two_runs import EQUAL, between_runs
 from specbench.analysis.verdicts.words import MISSING
 
 from ..told import refusals

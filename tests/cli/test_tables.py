@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 
 from specbench.analysis.tables.table import Column, Table, TableCell
-from specbench.analysis.verdicts.compare import run_differences
 from specbench.analysis.verdicts.contrasts import COMPARISON
+from specbench.analysis.verdicts.two_runs import run_differences
 from specbench.cli import output, tables
 from specbench.files import PACKINGS
 from specbench.runs.configuration import RunConfig

@@ -1,4 +1,4 @@
-"""``verify`` refuses a sample that breaks a single clause of what a decoder can do."""
+"""``verify`` and ``check`` refuse counts and times that no decoder can have, clause by clause."""
 
 from functools import partial
 

@@ -20,7 +20,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from specbench.analysis.figures import AGAINST, figure, layout, style
+from specbench.analysis.figures import AGAINST, families, figure, layout, style
 from specbench.analysis.figures.style import GREY, Drawing, scaled
 from specbench.analysis.results import Results
 from specbench.analysis.statistics.blocks import by_time_unit, has_comparable_times
@@ -35,9 +35,8 @@ from specbench.analysis.statistics.points import Gain, settings_of
 from specbench.analysis.tables.run_tables import LEARNED
 from specbench.analysis.tables.shown import shown
 from specbench.errors import UsageError
-from specbench.methods.registry import AUTOREGRESSIVE, CONTROLS, PARAMETER_COLUMNS, from_columns
-from specbench.runs.frames import CELL, SAMPLES, rows_of
-from specbench.runs.labels import FAMILIES, recipe_of
+from specbench.methods.registry import AUTOREGRESSIVE, CONTROLS
+from specbench.runs.frames import CELL, SAMPLES
 
 _QUALITY = "100*quality"
 #: The fronts drawn, by the mark of their data, with the methods of their points.
@@ -182,14 +181,16 @@ def _column(
             first = axes
         else:
             axes.sharey(first)
-        panel = _Panel(axes, cost, cells, _fronts(cells, cost, samples), _targets(cells), coin)
+        panel = _Panel(
+            axes, cost, cells, _fronts(cells, cost, samples), families.targets(cells), coin
+        )
         _draw(panel)
         yield panel
 
 
 def _draw(panel: _Panel) -> None:
     axes, cost, cells, front, *_ = panel
-    seeds = _recipes(cells)
+    seeds = families.recipes(cells)
     for (method, run), points in cells.drop(seeds.index).groupby(["method", "run"], sort=False):
         name, size = str(method), panel.size(str(method))
         beside_recipe = name == LEARNED and len(seeds) > 0  # whose mean is the large mark
@@ -281,46 +282,11 @@ def _data(panel: _Panel) -> pd.DataFrame:
     return drawn
 
 
-def _targets(cells: pd.DataFrame) -> pd.DataFrame:
-    """Return family (its root folder) and goal, as text, of cells with such heads."""
-    heads = cells.loc[cells["method"] == LEARNED, "head"].dropna()
-    prefixes = "|".join(FAMILIES.values())
-    return heads.str.extract(rf"^(?P<family>.*(?:{prefixes}))(?P<target>[\d.]+)$").dropna()
-
-
-def _recipes(cells: pd.DataFrame) -> pd.Series:
-    """Return the recipe of each cell whose head has others of its recipe beside it."""
-    recipes = cells.loc[cells["method"] == LEARNED, "head"].dropna().map(recipe_of).dropna()
-    return recipes[cells[["run_id", "task"]].join(recipes, how="inner").duplicated(keep=False)]
-
-
-def _swept(cells: pd.DataFrame) -> pd.DataFrame:
-    """Return the cells of methods that sweep one or two numbers; those of static are weights.
-
-    The columns are ``text``, the numbers; ``last``, the last of them; and ``line``, the number
-    before it, which cells on a line share.
-    """
-    sweeps = []
-    rules = cells[~cells["method"].isin(["static", LEARNED])]
-    for _, of_rule in rules.groupby(["run_id", "method"], sort=False):
-        parameters = pd.DataFrame(
-            map(from_columns, rows_of(of_rule[[*PARAMETER_COLUMNS]])), of_rule.index
-        )
-        swept = parameters.loc[:, parameters.nunique(dropna=False) > 1]
-        numbers = swept.map(lambda value: isinstance(value, int | float)) & swept.notna()
-        if swept.shape[1] in (1, 2) and numbers.all(axis=None):
-            texts = swept.map("{:g}".format)
-            columns = {"text": texts.agg("/".join, axis=1), "last": swept.iloc[:, -1]}
-            line = texts.iloc[:, 0] if swept.shape[1] == 2 else ""
-            sweeps.append(pd.DataFrame(columns).assign(line=line))
-    return pd.concat(sweeps or [pd.DataFrame(columns=["text", "last", "line"])])
-
-
 def _family_lines(panel: _Panel) -> list[tuple[str, np.ndarray]]:
     """Return a line [points, (x, y)] for each family of heads, by acceptance, and each sweep."""
     cells, targets, cost = panel.cells, panel.targets, panel.cost
     members = cells.loc[targets.index].sort_values("draft_acceptance_rate")
-    sweeps = cells.join(_swept(cells), how="inner").sort_values("last", kind="stable")
+    sweeps = cells.join(families.swept(cells), how="inner").sort_values("last", kind="stable")
     groups = [
         *members.groupby([members["run_id"], targets["family"]]),
         *sweeps.groupby(["run_id", "method", "line"]),
@@ -353,7 +319,7 @@ def _label_points(panel: _Panel) -> None:
     middle = (weights.min() + weights.max()) / 2
     ends_first = (weights - middle).abs().sort_values(ascending=False, kind="stable").index
     position_of = dict(zip(cells.index, zip(x, y, strict=True), strict=True))
-    swept = _swept(cells)["text"]
+    swept = families.swept(cells)["text"]
     coloured = {*targets.index, *swept.index}
     static = weights.map("{:g}".format)[ends_first]
     texts = pd.concat([targets["target"].str.lstrip("0"), swept, static])
@@ -366,7 +332,7 @@ def _label_points(panel: _Panel) -> None:
         )
         for i, text in texts.items()
     ]
-    recipes = _recipes(cells)
+    recipes = families.recipes(cells)
     heads = cells.loc[recipes.index].assign(x=cost.scale * cells[cost.column])
     means = heads.groupby([recipes, "run_id"], sort=False)[["x", "quality"]].mean() * [1, 100]
     colour, size = style.look(LEARNED).colour, panel.size(LEARNED)
@@ -399,11 +365,11 @@ def _handles(methods: Sequence[str], cells: pd.DataFrame, fronts: set[str]) -> l
     if "sharpened front" in fronts:
         controlled = [method for method in CONTROLS if method in methods]
         handles.append(line(":", 1.1, f"front with {controlled[-1]}", "cooled"))
-    if not _targets(cells).empty:
+    if not families.targets(cells).empty:
         handles.append(line("-", 0.9, "goals of training, labelled", LEARNED))
-    elif not _recipes(cells).empty:
+    elif not families.recipes(cells).empty:
         small = 0.45 * looks[LEARNED].size
         handles.append(style.handle(LEARNED, label=f"{LEARNED}, one seed", markersize=small))
-    if not _swept(cells).empty:
+    if not families.swept(cells).empty:
         handles.append(line("-", 0.6, "sweep, values labelled"))
     return handles

@@ -59,7 +59,7 @@ def cluster_sums(terms: ArrayLike, clusters: ArrayLike) -> tuple[NDArray[Any], F
 
 
 def bootstrap(sums: Floats) -> Floats:
-    """Return totals [1 + RESAMPLES, ...] of ``sums`` [n, ...]: the data, then draws by n alone."""
+    """Return totals [1 + RESAMPLES, ...] of ``sums`` [n, ...]: of the data, then of resamples."""
     n = len(sums)
     draws = _draws(n, RESAMPLES).astype(np.float64)
     resampled = (draws @ sums.reshape(n, -1)).reshape(-1, *sums.shape[1:])
@@ -104,6 +104,8 @@ def limits(
 def mean_over_seeds(values: Floats, n: int, *, log: bool = False) -> Interval:
     """Return the mean of a statistic over seeds, with seeds and prompts as random effects.
 
+    Of one seed, the interval is that of ``estimate``.
+
     The variance of the mean is that of the seeds, ``s^2 / S``, which has the noise of each, plus
     that of the prompts: the bootstrap's variance of the mean less that noise. The interval is never
     narrower than that of the same heads on other prompts.
@@ -111,7 +113,7 @@ def mean_over_seeds(values: Floats, n: int, *, log: bool = False) -> Interval:
     Args:
         values: [1 + RESAMPLES, S] the statistic of each seed; resamples are paired by prompt.
         n: Number of prompts.
-        log: Whether a single seed, whose interval is its own, has a positive ratio; see ``limits``.
+        log: Whether it is a positive ratio, which counts for one seed alone; see ``limits``.
     """
     mean, (_, seeds) = float(values[0].mean()), values.shape
     if seeds == 1:

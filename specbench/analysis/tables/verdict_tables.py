@@ -28,7 +28,6 @@ from specbench.analysis.statistics.points import TARGET
 from specbench.analysis.tables.shown import PHASES, setting_text, shown, span, temperature_text
 from specbench.analysis.tables.table import Column, Field, Table, also, condensed, number, percent
 from specbench.analysis.verdicts.arm_remarks import ends_normally
-from specbench.analysis.verdicts.compare import EQUAL
 from specbench.analysis.verdicts.contrasts import (
     ALONE,
     ATS,
@@ -42,6 +41,7 @@ from specbench.analysis.verdicts.contrasts import (
     SD_CHOSEN,
 )
 from specbench.analysis.verdicts.margin import QUANTILES, TASK
+from specbench.analysis.verdicts.two_runs import EQUAL
 from specbench.analysis.verdicts.words import (
     CONCURRENCY,
     HIGHER,

@@ -198,7 +198,7 @@ def _completed(block: str, blocks: list[str], example: Example, wanted: set[str]
     tree = _parsed(block)
     if tree is None or len(blocks) == 1:
         return block
-    trees = [tree for code in blocks if code != block and (tree := _parsed(dedent(code)))]
+    trees = [parsed for code in blocks if code != block and (parsed := _parsed(dedent(code)))]
     statements = [node for tree in trees for node in tree.body if isinstance(node, _BINDING)]
     needed: list[ast.stmt] = []
     while True:

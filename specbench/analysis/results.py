@@ -58,7 +58,7 @@ _SAMPLE, _ROUND = list(ROUNDS)[:_START], list(ROUNDS)[_START:]
 #: Columns of records that are needed to list the rounds, and to trace a text.
 ROUND_COLUMNS = TRACED.union(_SAMPLE)
 
-_TEXT = [*CELL, "seed", "repeat", "sample_id", "turn", "stopped_by"]
+_TEXT = [*CELL, "seed", "repeat", "sample_id", "category", "turn", "stopped_by"]
 
 # Of the display in a notebook.
 _OF_RUN = ["run_id", "pair", "tasks", "samples", "state", "hardware", "started"]

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 MEASURED = [name for name in price.MEASURED if name not in ("batch_size", "drafting")]
 STRICT = "sd"
 FOLDER = "decision"
+OF_MACHINE = {"machine": "{} needs --machine NAME: add it"}
 SAME = "--acceptance, --accepted-length and --accept-rate say the same: give only one of them"
 MOST_AT_ONCE = 16  # texts of the target, whose times do not count
 MOST_LENGTHS = 3  # lines of what others measured
@@ -89,7 +90,9 @@ class DecideOptions(JsonOutput):
         metavar="NAME",
         conflicts={"costs": "--costs and --machine exclude each other"},
     )
-    gpus: Annotated[int, Field(ge=1)] = option(1, "How many of these machines share the layers.")
+    gpus: Annotated[int, Field(ge=1)] = option(
+        1, "How many of these machines share the layers.", needs=OF_MACHINE
+    )
     serving: str | None = option(
         None,
         "What serves: vllm (also vllm-0.9 and the like), sglang, tensorrt-llm, llama.cpp, mlx or "
@@ -103,13 +106,22 @@ class DecideOptions(JsonOutput):
         metavar="NAME[,NAME]",
         shown="as published",
         repeats=True,
+        needs=OF_MACHINE,
     )
     cache: str | None = option(
-        None, "Format of caches for --machine: bf16, fp8, q8_0 ...", metavar="NAME", shown="bf16"
+        None,
+        "Format of caches for --machine: bf16, fp8, q8_0 ...",
+        metavar="NAME",
+        shown="bf16",
+        needs=OF_MACHINE,
     )
     context_length: Count = option(512, "Tokens of a prompt, where rates replace the texts.")
     cached_prompt: int = option(
-        0, "How many of them all requests share, in the prefix cache.", metavar="TOKENS", ge=0
+        0,
+        "How many of them all requests share, in the prefix cache, for --machine.",
+        metavar="TOKENS",
+        ge=0,
+        needs=OF_MACHINE,
     )
     flags_of: str = option(
         "serving",

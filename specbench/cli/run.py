@@ -17,6 +17,7 @@ from specbench.errors import UsageError
 from specbench.experiment.benchmark import BenchSettings, bench_cells, bench_plan
 from specbench.experiment.cells import STATIC, method_variants
 from specbench.experiment.folders import run_in
+from specbench.runs.configuration import Settings
 
 
 class Margin(Options):
@@ -39,7 +40,8 @@ def run(measurement: PairsMeasurement, methods: Methods, servers: Servers, loss:
     """Measure methods, servers or both on tasks, interleaved: quality, acceptance and speed."""
 
     def measure_pair(options: Measurement) -> None:
-        arms = servers.arms(options.names_models or methods.method is not None)
+        has_pair = options.names_models or methods.method is not None
+        arms = servers.arms(has_pair, options.part(Settings))
         if arms and options.workers is not None:
             raise UsageError("--workers decode in other processes, and servers do not: omit it")
         variants = methods.variants() if methods.method or not arms else []

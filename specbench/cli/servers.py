@@ -25,6 +25,7 @@ from specbench.engine.pairs import PairSpec
 from specbench.errors import UsageError, require
 from specbench.methods.method import HEAD
 from specbench.methods.registry import AUTOREGRESSIVE, METHODS, get_method
+from specbench.runs.configuration import Settings
 from specbench.serving import arm as server_arm
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ class Servers(Headers):
 
         return Client(self.timeout, max(self.concurrency), headers=self.headers)
 
-    def arms(self, pair: bool) -> list[server_arm.Arm]:
+    def arms(self, pair: bool, settings: Settings) -> list[server_arm.Arm]:
         """Return the arms, whose servers answer; with a ``pair``, they get token ids."""
         arms = []
         for text in self.server or ():
@@ -150,6 +151,12 @@ class Servers(Headers):
         require(
             pair or not any(arm.prompts == server_arm.TOKENS for arm in arms),
             "--send tokens needs the server's tokenizer: name it with --pair or --target",
+        )
+        texts = [arm.name for arm in arms if arm.prompts != server_arm.TOKENS]
+        require(
+            not (texts and (settings.max_prompt_tokens or settings.prompt_format)),
+            "--max-prompt-tokens and --prompt-format shape token ids, and whole texts go to "
+            f"{', '.join(texts)}: leave them out, or add --send tokens",
         )
         if not arms:
             return []

@@ -16,7 +16,7 @@ from specbench.config import option
 from specbench.decoding.drafters.registry import MODEL
 from specbench.decoding.heads.registry import is_head, read_description, trained_heads
 from specbench.engine.pairs import Loading, PairSpec
-from specbench.errors import UsageError, require
+from specbench.errors import RunError, SpecbenchError, UsageError, require
 from specbench.experiment.progress import step_status, training_bar
 from specbench.runs.configuration import Settings
 from specbench.runs.labels import VARIANTS, recipe_of
@@ -93,7 +93,7 @@ def train(
     if options.dry_run:
         _print_plan(waiting, spec, models.loading())
         return
-    refused: Mapping[Path, UsageError] = {}
+    refused: Mapping[Path, SpecbenchError] = {}
     if waiting:
         loading = models.loading()
         refused = _train_all(spec, loading, waiting, options.resume, not shown.no_progress)
@@ -109,7 +109,9 @@ def train(
 
         _advise(trained, root, command)
     if refused:
-        raise UsageError("; ".join(dict.fromkeys(map(str, refused.values()))))
+        failed = any(isinstance(error, RunError) for error in refused.values())
+        sentence = "; ".join(dict.fromkeys(map(str, refused.values())))
+        raise RunError(sentence) if failed else UsageError(sentence)
 
 
 def _jobs(
@@ -190,7 +192,7 @@ def _needed_bytes(spec: PairSpec, loading: Loading, jobs: Sequence[HeadJob]) -> 
 
 def _train_all(
     spec: PairSpec, loading: Loading, jobs: Sequence[HeadJob], resume: bool, shown: bool
-) -> dict[Path, UsageError]:
+) -> dict[Path, SpecbenchError]:
     """Train all heads; return why a head was not trained, by its folder."""
     note_loading(spec.models)
 
@@ -216,7 +218,7 @@ def _train_all(
         if any(left_out.values()):
             notes[f"{job.task.name}: {skipped} are skipped: {reason}"] = None
     note(*notes)
-    refused, by_folder = dict[Path, UsageError](), {job.folder: job for job in jobs}
+    refused, by_folder = dict[Path, SpecbenchError](), {job.folder: job for job in jobs}
     while trainings:
         first = next(iter(trainings.values()))
         together = {f: t for f, t in trainings.items() if first.shares_front_with(t)}
@@ -227,11 +229,11 @@ def _train_all(
 
 def _train_together(
     spec: PairSpec, jobs: Mapping[Path, HeadJob], trainings: Mapping[Path, Training], shown: bool
-) -> dict[Path, UsageError]:
+) -> dict[Path, SpecbenchError]:
     """Train heads that share a front and the batches of a step; see ``_train_all``."""
     from specbench.training.session import carry_out, start
 
-    refused: dict[Path, UsageError] = {}
+    refused: dict[Path, SpecbenchError] = {}
     begun: dict[Path, Training] = {}
     try:
         for folder, training in trainings.items():
@@ -257,7 +259,7 @@ def _train_together(
     except KeyboardInterrupt as error:
         steps_in = f"every finished step is in {', '.join(map(str, begun or trainings))}"
         raise Interrupted(f"interrupted: {steps_in}; add --resume to the same command") from error
-    except UsageError as error:
+    except (UsageError, RunError) as error:  # as a loss that is not finite
         return refused | {folder: error for folder in begun if not is_head(folder)}
     for folder, description in zip(begun, descriptions, strict=True):
         note(*_remarks(jobs[folder], description))

@@ -72,13 +72,19 @@ def once_per_file(read: Callable[[Path], T]) -> Callable[[Path], T]:
     return read_once
 
 
+_BROKEN = (
+    *(OSError, ValueError, struct.error, KeyError, TypeError, OverflowError),
+    *(MemoryError, RecursionError),
+)
+
+
 @once_per_file
 def read_gguf(path: Path) -> GgufFile:
     """Return what a file holds beside its weights."""
     try:
         with path.open("rb", buffering=BUFFER) as file:
             return _parsed(file, path.stat().st_size)
-    except (ValueError, struct.error, KeyError, TypeError, OverflowError, MemoryError) as error:
+    except _BROKEN as error:
         raise UsageError(
             f"cannot read {path} ({error}): give a complete GGUF file of a language model"
         ) from error

@@ -120,9 +120,11 @@ class LlamaCppModel:
             self._cached, self._prompts = [[] for _ in range(rows)], {}
             self._context = self._library.llama_init_from_model(self._loaded.pointer, params)
             if not self._context:
+                size_of_texts = f"{rows} texts of {self.capacity} tokens"
+                self.rows = self.capacity = 0  # so that nothing decodes without a cache
                 raise RunError(
-                    f"llama.cpp cannot allocate {rows} texts of {self.capacity} tokens "
-                    f"({last_error()}): lower --batch-size or --max-new-tokens"
+                    f"llama.cpp cannot allocate {size_of_texts} ({last_error()}): lower "
+                    "--batch-size or --max-new-tokens"
                 )
             self._size = params.n_batch
             self._batch = self._library.llama_batch_init(self._size, 0, 1)

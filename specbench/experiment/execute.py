@@ -14,7 +14,7 @@ from contextlib import suppress
 from itertools import groupby
 from typing import Any
 
-from specbench.errors import RunError
+from specbench.errors import RunError, shown
 from specbench.experiment.environment import command_line
 from specbench.experiment.plan import Plan, SampleIndex, Step
 from specbench.experiment.progress import Display
@@ -25,7 +25,7 @@ from specbench.runs.configuration import differences_of
 from specbench.runs.labels import method_label
 from specbench.runs.model import ERROR
 from specbench.runs.records import latest_records, write_examples
-from specbench.runs.run import ENVIRONMENT
+from specbench.runs.run import ENVIRONMENT, read_run
 
 MOST_TRIES = 3  # attempts at a task during which workers die
 
@@ -174,10 +174,25 @@ class _Execution:
                 )
         if self._pending is None:
             self._pending = self._pending_rows()
+            self._warn_of_another_machine(opening["environment"])
         self._devices[number] = opening["device"]
         self._show(number, "decoding", opening["device"])
         self._write_environment()
         self._idle.add(number)
+
+    def _warn_of_another_machine(self, environment: Mapping[str, Any]) -> None:
+        """Warn if recorded samples were measured on another processor or GPU."""
+        recorded = read_run(self._store.folder, required=False).environment.plain()
+        machines = [
+            (facts.get("cpu", {}).get("model"), facts.get("torch", {}).get("gpus"))
+            for facts in (recorded, environment)
+        ]
+        if self._store.resumed and recorded and machines[0] != machines[1]:
+            log.warning(
+                f"{self._store.resumed} samples were measured on another machine "
+                f"({shown(str(machines[0][0]))}), so times are not comparable: use them for "
+                "qualities, or begin again with --fresh"
+            )
 
     def _pending_rows(self) -> dict[int, deque[Row]]:
         """Return the pending rows of the plan by task index."""

@@ -42,7 +42,7 @@ from specbench.methods.control import DraftControl, warmup_lengths
 from specbench.methods.strict import sd
 from specbench.runs.model import ERROR, SampleRecord
 from specbench.tasks.metrics.sandbox.launch import layers
-from specbench.tasks.thoughts import answer_in
+from specbench.tasks.thoughts import answer_in, begins_thoughts
 
 Ready = tuple[Step, Encoded]  # a step and its prompt
 
@@ -351,7 +351,8 @@ class SampleRunner:
         )
         if step.plan.needs_greedy:
             texts = self._greedy[step.place[0], step.example.id]
-            fields["greedy"] = answer_in(texts[(step.turn or 1) - 1])
+            begun = begins_thoughts(self._pair.tokenizer, prompt.ids)
+            fields["greedy"] = answer_in(texts[(step.turn or 1) - 1], begun)
         record = record.filled(**fields)
         scores = measurements.score_text(
             task.metrics, record, step.example.scored(record), may_execute=may_execute

@@ -130,10 +130,15 @@ def prompt_seconds(
 def most_texts(
     server: Deployment, target: ServedModel, drafting: DraftPasses | None, workload: Workload
 ) -> float:
-    """Return how many texts fit into the memory at once; at most 0 if the weights do not."""
+    """Return how many texts fit into the memory at once; at most 0 if the weights do not.
+
+    What all prompts share is stored once.
+    """
     models = [target, *([drafting.model] if drafting and drafting.model else [])]
     room = server.memory - sum(model.bytes_stored for model in models)
-    return room / sum(model.bytes_cached(workload.context) for model in models)
+    shared = sum(model.bytes_cached(workload.shared) for model in models)
+    of_text = sum(model.bytes_cached(workload.context) for model in models) - shared
+    return (room - shared) / max(of_text, 1.0)
 
 
 def require_fits_machine(

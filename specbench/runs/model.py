@@ -32,6 +32,7 @@ ERROR: Status = "error"  # could not be decoded; in samples.jsonl, but in no tab
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0, le=2**53)]
+RoundCount = Annotated[int, Field(ge=0, le=2**16)]  # tokens of a round
 TokenId = Annotated[int, Field(ge=0, lt=2**32)]
 PlaceIndex = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 
@@ -41,9 +42,9 @@ class RecordedRounds(BaseModel):
 
     model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
 
-    proposed: list[Count] | None = None
-    accepted: list[Count] | None = None
-    emitted: list[Count] | None = None
+    proposed: list[RoundCount] | None = None
+    accepted: list[RoundCount] | None = None
+    emitted: list[RoundCount] | None = None
     rejected: list[TokenId | None] | None = None
     agreed: list[list[bool]] | None = None
     expected: list[list[float]] | None = None

@@ -61,6 +61,7 @@ _FLAGS = re.IGNORECASE
 _BEGINS = [re.compile(rf"\s*({marks.begin})", _FLAGS) for marks in FAMILIES]
 _ENDS = [re.compile(marks.end, _FLAGS) for marks in FAMILIES]
 _ALONE = re.compile("|".join(marks.end for marks in FAMILIES if marks.alone), _FLAGS)
+_BEGUN = re.compile("|".join(marks.begin for marks in FAMILIES if marks.alone), _FLAGS)
 _PROMPTS = re.compile("|".join(rf"{marks.begin}\s*$" for marks in FAMILIES if marks.alone), _FLAGS)
 # What some families put around an answer that follows thoughts.
 _AROUND = re.compile(
@@ -84,6 +85,9 @@ def end_of(text: str) -> int | None:
         ends = [*_ENDS[begun].finditer(text)]
     else:
         ends = [*_ALONE.finditer(text)]
+        is_last = ends and not text[ends[-1].end() :].strip()
+        if is_last and _BEGUN.search(text, 0, ends[-1].start()):  # reasons behind an answer
+            return None
     return ends[-1].end() if ends else None
 
 

@@ -111,7 +111,7 @@ def carry_out(
         start(training, folder, trainings)
         for progress in training.history:
             report(folder, progress)
-    failed: dict[Path, RunError] = {}
+    failed: dict[Path, str] = {}
     left, first = {**trainings}, min(len(training.history) for training in trainings.values())
     while left := {f: t for f, t in left.items() if len(t.history) < t.recipe.steps}:
         # After a kill between two checkpoints, some are a step ahead.
@@ -122,7 +122,7 @@ def carry_out(
             try:
                 progress = training.learn(*texts)
             except RunError as error:  # as a loss that is not finite
-                failed[folder] = RunError(f"{folder}: {error}")
+                failed[folder] = f"{folder}: {error}"
                 del left[folder]
                 continue
             log = pd.DataFrame(training.history).to_csv(index=False, lineterminator="\n")
@@ -140,8 +140,8 @@ def carry_out(
         save_head(training.head, folder, descriptions[-1])
         with clear_errors(folder):
             (folder / CHECKPOINT).unlink(missing_ok=True)
-    for failure in failed.values():
-        raise failure
+    if failed:
+        raise RunError("; ".join(failed.values()))
     return descriptions
 
 

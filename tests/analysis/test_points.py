@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.statistics.blocks import by_time_unit, whole_blocks
+from specbench.analysis.statistics.blocks import by_time_unit, count_blocks, whole_blocks
 from specbench.analysis.statistics.estimates import (
     ACCEPTANCE_LESS,
     LENGTH,
@@ -172,6 +172,8 @@ def test_blocks_that_were_not_decoded_together_do_not_count(in_blocks):
     assert whole[typical].nunique() == FEWEST
     assert whole[~typical].nunique() == FEWEST + 1
     assert by_time_unit(apart)["decode_seconds"].max() < 100
+    six = samples[samples["sample_id"] < f"p{SIZE + 1:03}"].assign(batch_size=1)  # of a server
+    assert len(by_time_unit(six)) == len(six) and np.isnan(count_blocks(six))
     row = compare(apart, []).rows.query("metric == @SPEED and against == @SD")
     assert row["value"].item() == pytest.approx(1, abs=0.2)
     assert row["n"].item() == FEWEST * SIZE

@@ -177,5 +177,6 @@ def test_prompts_that_lack_a_text_are_left_out_and_ids_are_not_mixed_with_words(
     assert "on 29 prompts" in rows["same_texts_sentence"][0]
     words = [" ".join(map(str, tokens)) for tokens in texts["token_ids"]]
     is_plain = texts["arm"].eq("plain")
-    mixed = texts.assign(text=words, token_ids=texts["token_ids"].where(is_plain, None))
+    ids = [i if plain else [] for i, plain in zip(texts["token_ids"], is_plain, strict=True)]
+    mixed = texts.assign(text=words, token_ids=ids)
     assert [*sampling_rows(mixed, "plain")["same_texts"]] == [SAME]

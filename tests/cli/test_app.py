@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
@@ -56,17 +55,6 @@ def test_measuring_commands_share_their_options(cli):
     assert "--weights " in shown["sweep-weights"]
     leading = [shown["run"].index(f"{flag} ") for flag in ("--task", "--method", "--pair")]
     assert leading == sorted(leading) and leading[-1] < shown["run"].index("--top-k ")
-
-
-@pytest.mark.parametrize("width", [60, 80, 120])
-def test_paragraphs_of_help_fill_their_lines(cli, monkeypatch, width):
-    monkeypatch.setattr("typer.rich_utils.MAX_WIDTH", width)
-    for name in COMMANDS:
-        above = re.split(r"╭─|Commands:", cli(name, "--help").out)[0]
-        for paragraph in re.split(r"\n *\n", above):
-            lines = [line.strip() for line in paragraph.splitlines() if line.strip()]
-            for line, following in pairwise(lines):  # the next word had no room
-                assert len(f" {line} {following.split()[0]} ") > width - 1, (name, line)
 
 
 def test_help_shows_the_options_that_pages_use(cli):
@@ -138,15 +126,12 @@ def test_a_picture_has_every_line_and_needs_nothing_else():
 LIST = (sys.executable, "-m", "specbench", "list", "drafters")
 
 
-def output(*further: str, **variables: str) -> "subprocess.CompletedProcess[bytes]":
+def output(**variables: str) -> "subprocess.CompletedProcess[bytes]":
     environment = {k: v for k, v in os.environ.items() if k != "COLUMNS"} | variables
-    return subprocess.run([*LIST, *further], env=environment, capture_output=True, check=False)
+    return subprocess.run(LIST, env=environment, capture_output=True, check=False)
 
 
-@pytest.mark.parametrize(
-    ("encoding", "rule"),
-    [("cp1252", "---"), ("latin-1", "---"), ("ascii", "---"), ("cp437", "───"), ("utf-8", "───")],
-)
+@pytest.mark.parametrize(("encoding", "rule"), [("cp1252", "-"), ("ascii", "-"), ("utf-8", "─")])
 def test_a_table_is_printed_in_any_encoding(encoding, rule):
     done = output(PYTHONIOENCODING=encoding)
     lines = codecs.decode(done.stdout, encoding).splitlines()

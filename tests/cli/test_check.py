@@ -151,11 +151,6 @@ def test_a_pair_too_large_for_float32(cli, loaded, monkeypatch):
     assert verdicts["drafts"] == "ok"
 
 
-def test_impossible_times_fail(cli, monkeypatch):
-    monkeypatch.setattr(checking, "copy_bandwidth", lambda device, size: 1e3)
-    assert failures(cli, "autoregressive")[0] == {"time"}
-
-
 def test_without_power_a_verdict_is_weak(cli, monkeypatch):
     """With the target as its own draft, p equals q, so no test has power."""
     self_drafting = replace(pair(), draft=Runner(pair().target.model, pair().target.vocabulary))

@@ -19,7 +19,7 @@ from .made import Values, configure, edit_object, edit_records, edit_rows, lines
 
 PLAN, EXAMPLES = "samples are those of the plan", "examples are those of the task"
 SETTINGS, COUNTS = "settings are those of the plan", "counts follow from rounds"
-SCORED, NOT_CHECKED = "texts scored again", "not checked"
+SCORED, NOT_CHECKED, TEXTS = "texts scored again", "not checked", "texts follow from tokens"
 SAMPLES, SUMMARY = (f"{name}.csv follows from samples.jsonl" for name in ("samples", "summary"))
 
 
@@ -186,6 +186,10 @@ EDITS: dict[str, tuple[Edit, str, str]] = {
     "drafts": (in_one(lambda row: row.update(accepted=99)), COUNTS, f"{FIRST}accepted is 99"),
     "weight": (in_one(lambda row: row.update(mean_weight=0.2)), COUNTS, f"{FIRST}mean_weight is"),
     "quality": (in_one(lambda row: row.update(quality=0.5)), SCORED, f"{FIRST}quality is 0.5"),
+    "texts without tokens": (
+        in_records(lambda r: r.update(text=r["text"] * 2, token_ids={"sd": [5]}.get(r["method"]))),
+        *(f"{COUNTS}, {TEXTS}", "text is"),
+    ),
     "a column more": (with_column, SAMPLES, "goodness is not in samples.jsonl"),
     "a cell": (in_table("samples.csv", with_a_cell), SAMPLES, "test-0: accepted is 99"),
     "a row less": (in_table("samples.csv", list.pop), SAMPLES, "is missing from samples.csv"),

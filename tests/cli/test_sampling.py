@@ -1,10 +1,12 @@
 """``compare --against`` and its gate on whether arms sample from one distribution."""
 
 import json
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
+import specbench
 from specbench.cli import gate
 
 RUN = (
@@ -20,11 +22,14 @@ def test_arms_that_sample_otherwise_are_named_and_fail_the_gate(cli):
     assert "sd: texts follow the distribution of autoregressive as far as 4 texts" in result.out
     assert "sharpened t=0.3 m=0: texts differ from those of autoregressive (p" in result.out
     assert "greedy texts in " in result.out
+    assert "category" in specbench.load("r")._texts  # by which texts may be divided
     rows = json.loads(cli("compare", "r", *AGAINST.split(), "--json", code=0).out)
     assert [row["same_texts"] for row in rows] == [None, "no difference seen", "texts differ"]
     error = cli("compare", "r", *AGAINST.split(), "--require", "same-distribution", code=1).err
     assert "not shown to sample as autoregressive" in error
     assert "sharpened t=0.3 m=0 on mini-headline (texts differ, p = " in error
+    Path("r/samples.jsonl").unlink()
+    assert "texts differ" not in cli("compare", "r", *AGAINST.split(), code=0).out
 
 
 @pytest.mark.parametrize(

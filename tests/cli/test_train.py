@@ -15,11 +15,12 @@ from safetensors.torch import load_file
 from specbench.analysis.statistics.intervals import Interval
 from specbench.cli.options import Tasks
 from specbench.decoding.heads.registry import WEIGHTS, is_head, read_description
-from specbench.errors import UsageError
+from specbench.errors import RunError, UsageError
 from specbench.runs.labels import LOG
 from specbench.tasks.task import load_task
 from specbench.training import front, verifier
 from specbench.training.recipe import CHECKPOINT
+from specbench.training.verifier import Training
 
 TINY = [
     *("train", "-t", "mini-headline", "--steps", "3", "--prompts-per-step", "2"),
@@ -119,6 +120,19 @@ def test_a_refusal_of_one_task_leaves_the_others(cli, models, monkeypatch):
     assert result.err.splitlines()[-1].startswith("error: mini-news: the target is not measurably")
     assert is_head(HEAD) and not (HEAD.parent / "mini-news").exists()
     assert "mini-headline" in result.out and "mini-news  " not in result.out
+
+
+def test_a_head_that_diverges_leaves_other_tasks(cli, models, monkeypatch):
+    honest = Training.learn
+
+    def learn(training, *texts):
+        if training.task.name == "mini-news":
+            raise RunError("the loss is not finite")
+        return honest(training, *texts)
+
+    monkeypatch.setattr(Training, "learn", learn)
+    result = cli(*TINY, "-t", "mini-news,mini-headline", "--no-progress", code=1)
+    assert "mini-news: the loss is not finite" in result.err and is_head(HEAD)
 
 
 def test_memory_is_compared_before_models_load(cli, models, monkeypatch):

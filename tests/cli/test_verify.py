@@ -24,13 +24,20 @@ def failures(shown: Result) -> list[str]:
     return [" ".join(line.split()) for line in shown.out.splitlines() if "FAILED" in line]
 
 
-@pytest.mark.parametrize(("dtype", "verdict"), [("bfloat16", "report"), ("float32", "FAILED")])
-def test_other_texts_in_bfloat16_are_reported_only(cli, run, dtype, verdict):
+@pytest.mark.parametrize(
+    ("dtype", "column", "value", "verdict"),
+    [
+        ("bfloat16", "expected_acceptance", 0.123, "report"),
+        ("bfloat16", "prompt_tokens", 999, "FAILED"),
+        ("float32", "expected_acceptance", 0.123, "FAILED"),
+    ],
+)
+def test_other_texts_in_bfloat16_are_reported_only(cli, run, dtype, column, value, verdict):
     """Rounding depends on the batch there; the fault is planted in all records."""
 
     def change(records):
         for record in records:
-            record["expected_acceptance"] = 0.123
+            record[column] = value
 
     edit_records(run, change, "diversed")
     configure(run, lambda config: config["loading"].update(dtype=dtype))

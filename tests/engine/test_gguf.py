@@ -3,6 +3,7 @@
 import hashlib
 import json
 import shutil
+import struct
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -206,12 +207,16 @@ def test_a_file_is_read_once_until_it_changes(mini_files, tmp_path, monkeypatch)
     assert 8 in load_reader(spec, CPU).eos_ids
 
 
-@pytest.mark.parametrize("size", [0, 3, 20, 500, 3000])
-def test_a_cut_file_is_refused(size, tmp_path):
+WHOLE = b"GGUF\3\0\0\0" + (2).to_bytes(8, "little") * 400
+NESTED = struct.pack("<4sIQQQ1sI", b"GGUF", 3, 0, 1, 1, b"a", 9) + struct.pack("<IQ", 9, 1) * 3000
+
+
+@pytest.mark.parametrize("content", [*(WHOLE[:n] for n in (0, 3, 20, 500, 3000)), NESTED])
+def test_a_cut_file_is_refused(content, tmp_path):
     from specbench.engine.gguf import read_gguf
 
     path = tmp_path / "cut.gguf"
-    path.write_bytes((b"GGUF\3\0\0\0" + (2).to_bytes(8, "little") * 400)[:size])
+    path.write_bytes(content)
     with pytest.raises(UsageError, match=r"cannot read .*cut.gguf .*give a complete GGUF file"):
         read_gguf(path)
 

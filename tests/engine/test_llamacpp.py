@@ -310,6 +310,9 @@ def test_texts_to_train_on_are_those_of_pytorch(exported, mini, kind):
 def test_modules_that_need_pytorch_and_too_many_texts_are_refused(exported):
     with pytest.raises(UsageError, match="this needs PyTorch models"):
         exported.runners  # noqa: B018
-    with pytest.raises(RunError, match="cannot allocate"):
-        exported.target.reserve(100_000, 256)
     exported.target.reserve(1, 256)
+    for rows, tokens in ((100_000, 256), (1, 25_600_000)):
+        with pytest.raises(RunError, match="cannot allocate"):
+            exported.target.reserve(rows, tokens)
+    exported.target.reserve(1, 256)
+    assert exported.target._context

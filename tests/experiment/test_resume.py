@@ -374,3 +374,12 @@ def test_repeating_a_finished_run_keeps_the_environment_of_its_samples(engine, t
     (tmp_path / "r" / "environment.json").write_text('{"copy_bandwidth": 1.0}')
     assert run(tmp_path / "r") == 6
     assert (tmp_path / "r" / "environment.json").read_text() == '{"copy_bandwidth": 1.0}'
+
+
+def test_a_run_that_goes_on_on_another_machine_says_that_times_are_mixed(engine, tmp_path, caplog):
+    run(tmp_path / "r", methods=METHODS[:1])
+    run(tmp_path / "r")
+    assert "another machine" not in caplog.text
+    (tmp_path / "r" / "environment.json").write_text('{"cpu": {"model": "Z80"}}')
+    run(tmp_path / "r", methods=[*METHODS, "block"])
+    assert "were measured on another machine (Z80)" in caplog.text

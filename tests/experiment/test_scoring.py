@@ -109,6 +109,7 @@ def test_bleu_keeps_the_terms_of_the_corpus_figure():
         ("<think>maybe \\boxed{3}</think>\n\nThe answer is 7.", "eos", 1.0),
         ("maybe #### 3</think>so 7", "eos", 1.0),
         ("<think>#### 7", "length", 0.0),
+        ("<answer>7</answer>\n<reason>3 + 4</reason>", "eos", 1.0),
         ("<think>a</think>b #### 3</think>7", "eos", 1.0),
         *((text, "eos", 1.0) for text in THOUGHTS),
         ("<|channel|>analysis<|message|>so #### 7", "length", 0.0),

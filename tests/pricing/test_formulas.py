@@ -14,6 +14,7 @@ from specbench.pricing.costs import read_costs
 from specbench.pricing.formulas import (
     Workload,
     computed_costs,
+    most_texts,
     pass_seconds,
     prompt_seconds,
     require_fits_machine,
@@ -103,6 +104,9 @@ def test_a_shared_prompt_is_read_once_and_not_prefilled():
     assert alone - shared == pytest.approx(3 * 3 * 4 / 5)  # three texts, three tokens of 4 bytes
     assert prompt_seconds(server, tiny(1), 4, Workload(8, 4, 8)) == 0
     assert prompt_seconds(server, tiny(1), 4, Workload(8, 4)) > 0
+    one = Deployment(machines()["h100"], PLAIN), known("llama-3.1-8b"), None
+    some, more = (most_texts(*one, Workload(32_000, 256, shared)) for shared in (0, 31_000))
+    assert 10 < some < 20 and more > 15 * some
 
 
 def test_eagle3_heads_cost_more_in_vllm_before_2026():

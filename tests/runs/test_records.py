@@ -217,6 +217,7 @@ def test_every_field_of_a_record_is_explained_and_survives_its_line():
     again = SampleRecord.parse(record.line())
     assert again == record and again.line() == record.line()
     assert b"quality" not in record.line()  # only what was set is written
+    assert SampleRecord.parse(record.line().replace(b"[2]", b"[%d]" % 10**12)) is None
     with pytest.raises(RunError, match="cannot store quality: a number is not finite"):
         record.filled(quality=float("nan"))
 

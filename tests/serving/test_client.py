@@ -148,11 +148,14 @@ def test_keys_and_headers_are_sent_never_shown_and_never_redirected():
             Client(api_key=wrong)
         assert wrong not in str(error.value) and KEY not in str(error.value)
     seen: list[bytes] = []
-    client = Client(headers={"api-key": KEY, "authorization": "Basic abcdefg"}, api_key="other-key")
+    client = Client(
+        headers={"api-key": KEY, "authorization": "Basic abcdefghij"}, api_key="other-key"
+    )
     with answering(noting(seen)) as url:
         client.post(url, [{}])
-    assert f"api-key: {KEY}".encode() in seen[0] and b"uthorization: Basic abcdefg" in seen[0]
+    assert f"api-key: {KEY}".encode() in seen[0] and b"uthorization: Basic abcdefghij" in seen[0]
     assert b"other-key" not in seen[0] and KEY not in repr(client)
+    assert mask_tokens("an echo of abcdefghij") == "an echo of ***"
     for name, value in (("a b", "c"), ("", "c"), ("a", "c\r\nX: y"), ("a", "\u00fc")):
         with pytest.raises(UsageError, match="--header"):
             Client(headers={name: value})
@@ -280,13 +283,10 @@ DATE = "Fri, 07 Aug 2026 10:00:0{} GMT"
     ("headers", "wait"),
     [
         (["Retry-After: 2"], 2),
-        (["retry-after: 1.5"], 1.5),
         ([f"Retry-After: {DATE.format(4)}", f"Date: {DATE.format(1)}"], 3),  # by its own clock
         ([f"Retry-After: {DATE.format(1)}", f"Date: {DATE.format(4)}"], 0.5),  # at once
         (["Retry-After: 0"], 0.5),
-        (["Retry-After: -3"], 0.5),
         (["Retry-After: 8"], None),  # three of them are longer than the request may take
-        (["Retry-After: 3600"], None),
         (["Retry-After: Fri, 31 Dec 2190 23:59:59 GMT"], None),
         (["Retry-After: Mon, 01 Jan 99999999999999999999 00:00:00 GMT"], None),
         (["Retry-After: soon"], None),  # two tries of its own, as without the header
@@ -314,8 +314,7 @@ def test_a_server_is_asked_when_it_wants_to_be(monkeypatch, status, headers, wai
     if wait is None:
         assert "(slow down" in answer.error and not answer.events
         assert sum(slept) <= 20 and len(seen) <= 3
-        too_long = "3600" in str(headers) or "31 Dec" in str(headers)
-        assert ("it asks to wait for" in answer.error) == too_long
+        assert ("it asks to wait for" in answer.error) == ("31 Dec" in str(headers))
     else:
         assert slept == [wait] * 3 == [answer.waited / 3] * 3
         assert (answer.retries, answer.error) == (3, "")

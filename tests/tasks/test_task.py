@@ -10,6 +10,7 @@ from specbench.tasks import task as task_module
 from specbench.tasks.dataset import DataOptions
 from specbench.tasks.example import Example
 
+from ..told import DATA
 from .files import QUIZ, TOY
 
 
@@ -63,44 +64,13 @@ def test_definitions_in_a_wheel_take_precedence_over_a_checkout(monkeypatch, tmp
         task_module.task_names()
 
 
-WRONG = [
-    ('generator = "mini-math"', "", "`source` names no generator, dataset or `test` file"),
-    ("generator =", "dataset = 'd'\ngenerator =", "`source` names a generator and also `dataset`"),
-    ('"mini-math"', '"mini-maths"', "unknown generator `mini-maths`; did you mean `mini-math`?"),
-    ("[prompt]", "[example]\nid = '{a}'\n[prompt]", "`example` goes with a dataset"),
-    ("[prompt]", "[prompt]\nshot = '{a}'", "`prompt` has a `shot`"),
-    ('"accuracy"', '"acuracy"', "`metrics` has an unknown metric `acuracy`"),
-    ('["accuracy"]', '["accuracy", "accuracy"]', "`metrics` names `accuracy` 2 times"),
-    ('name = "toy"', 'name = "../toy"', "`name` is used in file names"),
-    ("{prompt}", "{question}", "`prompt` must have `{prompt}` in `template`"),
-]
-WRONG_DATASET = [
-    ('test = "test"', "", "`source` lacks `test`"),
-    ('test = "test"', 'test = "test[:9]"', "`source.test` must be the name of a split"),
-    ('test = "test"', 'test = "data/x.jsonl"', "without a folder, not 'data/x.jsonl': move the"),
-    ('train = "train"', 'train = "test"', "`source` has the same split as `train` and `test`"),
-    ('template = "Q', 'template = "Q"\n#', "`prompt` names no column in `template`"),
-    ('shot = "Q', 'shot = "Q"\n#', "`prompt.shot` names no column"),
-    ('shot = "', 'shots = 1\n#"', "`prompt` has `shots` but no `shot`"),
-    ('id = "{kind}-{nr}"', 'id = "x"', "`example.id` names no column"),
-    ('passage = "{ask.de}"', 'passage = "Q: "', "`example.passage` names no column"),
-    ('passage = "{ask.de}"', 'passage = "{gold}"', "`example` has a `passage` that must be a part"),
-    ('"{setup}", "{checks}", "run({nr})"', '"setup", "run()"', "`example.tests` names no column"),
-    ('reference = "#### {gold}"', "", "`metrics` has `accuracy`, which needs `example.reference`"),
-    ('"{setup}", "{checks}", "run({nr})"', '"import re", "{checks}"', ""),
-    ('["accuracy"]', '["pass@1"]', ""),
-]
+TEXTS = {"toy": TOY, "quiz": QUIZ, "quiz shots": QUIZ.replace("shot =", "shots = 1\nshot =")}
 
 
-@pytest.mark.parametrize(
-    ("text", "old", "new", "told"),
-    [
-        *((TOY, *row) for row in WRONG),
-        *((QUIZ, *row) for row in WRONG_DATASET),
-        (QUIZ.replace("shot =", "shots = 1\nshot ="), 'train = "train"', "", "`source.train`"),
-    ],
-)
-def test_wrong_task_files(text, old, new, told, tmp_path):
+@pytest.mark.parametrize("line", (DATA / "tasks/wrong.tsv").read_text("utf-8").splitlines())
+def test_wrong_task_files(line, tmp_path):
+    name, old, new, told = line.replace("⏎", "\n").split("\t")
+    text = TEXTS[name]
     assert old in text
     path = written(tmp_path, text.replace(old, new, 1))
     if not told:

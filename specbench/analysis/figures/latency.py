@@ -1,7 +1,7 @@
 """Latency of servers: the share of answers that came within a time, by arm.
 
-A colour and marker is an arm, a dash a number of requests in flight. Times are wall times of the
-client.
+A colour and marker is an arm, a dash a number of requests in flight in a run. Times are wall times
+of the client.
 """
 
 from __future__ import annotations
@@ -36,13 +36,14 @@ def draw(results: Results) -> Drawing:
     if "first_token_seconds" not in samples or samples["first_token_seconds"].isna().all():
         raise UsageError("these runs have no latencies of servers: run one with --server NAME=URL")
     samples = samples[samples["first_token_seconds"].notna()]
-    samples = samples.assign(label=method_labels(rows_of(samples)))
-    tasks, loads = style.distinct(samples, "task"), style.distinct(samples, "settings")
+    loads = samples["run_id"] + " " + samples["settings"].fillna("")
+    samples = samples.assign(label=arm_labels(samples), load=loads)
+    tasks, dashed = style.distinct(samples, "task"), style.distinct(samples, "load")
     drawing, grid = style.panels(len(LATENCIES), len(tasks), height=1.4, sharey=True)
-    dashes = dict(zip(loads, cycle(("-", "--", "-.", ":")), strict=False))
+    dashes = dict(zip(dashed, cycle(("-", "--", "-.", ":")), strict=False))
 
     def line(rows: pd.DataFrame) -> dict[str, Any]:
-        method, load = rows[["method", "settings"]].iloc[0]
+        method, load = rows[["method", "load"]].iloc[0]
         look = style.look(method)
         line = {"linestyle": dashes[load], "linewidth": scaled(1.1), "color": look.colour}
         return line | {"marker": look.marker, "markersize": 0.5 * look.size, "markevery": 0.2}
@@ -67,3 +68,11 @@ def draw(results: Results) -> Drawing:
     handles = [Line2D([], [], label=str(label), **line(rows)) for label, rows in arms]
     style.legend(drawing, handles)
     return Drawing(drawing, layout.data(samples, *LATENCIES, "sample_id"))
+
+
+def arm_labels(samples: pd.DataFrame) -> list[str]:
+    """Return the label of each sample's arm, with the run if there are several."""
+    labels, runs = method_labels(rows_of(samples)), samples["run_id"]
+    if runs.nunique() < 2:
+        return labels
+    return [f"{label} ({run})" for label, run in zip(labels, runs, strict=True)]

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Iterator
 
 import pandas as pd
 
-from specbench.analysis.figures.latency import LATENCIES
+from specbench.analysis.figures.latency import LATENCIES, arm_labels
 from specbench.analysis.tables.table import Field, Table, condensed, number, percent
-from specbench.runs.frames import rows_of
-from specbench.runs.labels import method_label, method_labels
+from specbench.runs.labels import method_label
 from specbench.runs.model import ERROR, SampleRecord
 
 _QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
@@ -23,7 +22,7 @@ def latency_tables(samples: pd.DataFrame) -> Iterator[Table]:
         return
     served = samples[samples["first_token_seconds"].notna()]
     for task, of_task in served.groupby("task", sort=False):
-        labels = method_labels(rows_of(of_task))
+        labels = arm_labels(of_task)
         fields: list[Field[_Rows]] = [
             ("arm", lambda arm: arm[0]),
             ("answers", lambda arm: f"{len(arm[1])}"),

@@ -9,12 +9,16 @@ from specbench.runs.frames import CELL, example_ids
 
 
 def whole_blocks(samples: pd.DataFrame) -> pd.Series:
-    """Return the block of each sample, NaN if it was decoded alone or not in a whole block."""
+    """Return the block of each sample, NaN if it was decoded alone or not in a whole block.
+
+    Requests to a server in flight together are no batch: each has a time of its own.
+    """
     if "block" not in samples:
         return pd.Series(float("nan"), samples.index)
     decode = [name for name in (*CELL, "repeat", "timing", "block") if name in samples]
     examples = samples.assign(example=example_ids(samples)).groupby(decode, dropna=False)["example"]
-    return samples["block"].where(examples.transform("nunique") == samples["batch_size"])
+    is_whole = examples.transform("nunique") == samples["batch_size"]
+    return samples["block"].where(is_whole & (samples["batch_size"] > 1))
 
 
 def by_time_unit(samples: pd.DataFrame) -> pd.DataFrame:
@@ -36,8 +40,9 @@ def by_time_unit(samples: pd.DataFrame) -> pd.DataFrame:
 
 def count_blocks(samples: pd.DataFrame) -> float:
     """Return the number of whole blocks; NaN if the samples were decoded alone or name no block."""
-    has_blocks = "block" in samples and samples["block"].notna().any()
-    return float(whole_blocks(samples).nunique()) if has_blocks else float("nan")
+    in_batches = samples[samples["batch_size"] > 1]
+    has_blocks = "block" in samples and in_batches["block"].notna().any()
+    return float(whole_blocks(in_batches).nunique()) if has_blocks else float("nan")
 
 
 def describe_blocks(blocks: float, batch_size: int) -> str:

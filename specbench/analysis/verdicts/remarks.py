@@ -88,7 +88,8 @@ def failed_prompts(cells: pd.DataFrame, run: Run) -> Iterator[str]:
     progress = run.progress
     ended = progress is not None and progress.state == COMPLETE and progress.failed > 0
     for task, of_task in cells.groupby("task", sort=False) if ended else ():
-        planned, n = run.task(str(task)).examples, prompt_counts(of_task)
+        repeated = sum(name == task for name, _ in prompts_of(run.folder))
+        planned, n = run.task(str(task)).examples - repeated, prompt_counts(of_task)
         if (missing := planned - n[n < planned]).any():
             methods = _named(of_task.loc[missing.index])
             yield (

@@ -94,9 +94,11 @@ def sampling_verdicts(judged: pd.DataFrame) -> pd.DataFrame:
 def _by_prompt(base: pd.DataFrame, cell: pd.DataFrame) -> tuple[list[list[Text]], list[list[Text]]]:
     """Return the texts of the prompts of which both have all repeats; none if they are too few."""
     repeats = int(min(base["repeat"].max(), cell["repeat"].max())) + 1 if len(base) else 0
-    if repeats < FEWEST_TEXTS:
+    if repeats < FEWEST_TEXTS or "token_ids" not in base:  # the run is there without its records
         return [], []
-    has_ids = base["token_ids"].notna().all() and cell["token_ids"].notna().all()
+    ids, words = (pd.concat([base, cell])[name] for name in ("token_ids", "text"))
+    # A server that returns no ids has an empty list of them, and a text.
+    has_ids = all(isinstance(i, list) and (i or not w) for i, w in zip(ids, words, strict=True))
     sides = []
     for side in (base, cell):
         prompts: dict[str, dict[int, Text]] = {}

@@ -39,16 +39,17 @@ _STATED = re.compile(
     r"|\bответ(?:ом)?[*_]*\s*(?:[:—-]|равен\b|является\b|это\b|будет\b)"
     r"|\b(?:jawaban|cevap|odpowiedź|đáp án|उत्तर|الجواب)[*_]*\s*:"
     r"|\b(?:antwort|réponse|respuesta|resposta|risposta)(?:\s+(?:ist|lautet|est|es|é|è)\b|[*_]*\s*:))"
-    r"([^\n]*)",
+    r"(?=([^\n]{0,1000}))",  # a line may have several
     re.IGNORECASE,
 )
 # What a text goes on with behind its answer: another question, or why a number alone is right.
 _NEXT = re.compile(
-    r"\n[\s*_#]*(?:(?:next|new) )?(?:(?:question|q|problem|exercise)[ \t]*"
+    r"\n(?:(?!\n)[\s*_#])*+(?:(?:next|new) )?(?:(?:question|q|problem|exercise)[ \t]*"
     r"(?:\d+[*_]*\s*[.:]|[*_]*\s*:)"
     r"|(?:user|human)[*_]*:)|\n#+ *(?:question|problem)\b",
     re.I,
 )
+_HEADING = re.compile(r"^#{4,} *[0-9]+[.)] +(?=[^\W\d_]).*$", re.MULTILINE)  # with its number
 _WHY = re.compile(
     r"[\s*_#(]*(?:expla|reason|because|why|erkl|begr|explic|解释|説明|설명|объясн)", re.I
 )
@@ -84,14 +85,16 @@ def flexible_number(text: str, *, cut: bool = False) -> Decimal | None:
     "Answer:" followed by a number, up to the end of its sentence and after the ``=`` if there is
     one, or the last ``<answer>``; the only number of a first line that is in bold or has an
     explanation behind it; the last number of the text, unless the text is ``cut``. Another question
-    and what follows it are left out.
+    and what follows it are left out, and so are numbered headings.
     Currencies, percent signs, units and GSM8K's annotations ``<<3+4=7>>`` are skipped. Digits may
     be of any script, thousands may be apart by spaces, apostrophes or commas, and ``2 1/2`` is 2.5.
     """
     plain = _plain(text)
+    if len(_HEADING.findall(plain)) > 1:
+        plain = _HEADING.sub("", plain)
     if (following := _NEXT.search(plain)) and _LOOSE.search(plain, 0, following.start()):
         answer = plain[: following.start()]
-        if not answer.rstrip("* ").endswith(":"):  # which announces it
+        if not answer.rstrip("*_# \n").endswith(":"):  # which announces it
             plain, cut = answer, False
     if (stated := _stated(plain)) is not None:
         return stated

@@ -90,19 +90,20 @@ class Replay:
         recorded = {names_of(record): record for record in records}
         within = PROBABILITY.get(pair.target.dtype, COARSE)
         for number, task in enumerate(plan.tasks):
-            compared, keys = [], []
+            compared, keys, is_broken = [], [], False
             for steps in self._choose(plan, number, recorded):
                 for step, redecoded in runner.run(steps):
                     show_sample(redecoded)
                     record = recorded[self._names(plan, step)]
                     failed = redecoded.error if redecoded.status == ERROR else ""
                     fault = failed or _divergence(record, redecoded, within)
+                    is_broken |= bool(failed) or redecoded.prompt_tokens != record.prompt_tokens
                     compared.append((vars(record), fault))
                     keys.append((step, record))
             subject = f"{task.task.name}, {len(compared):,} samples of {len(task.cells)} cells"
             result = findings.finding(AGAIN, subject, compared)
-            # In bfloat16 rounding depends on the batch and may change a token.
-            coarse = result.verdict == findings.FAILED and within == COARSE
+            # In bfloat16 rounding depends on the batch and may change a token, but nothing else.
+            coarse = result.verdict == findings.FAILED and within == COARSE and not is_broken
             yield replace(result, verdict=findings.REPORT) if coarse else result
             servers = run.environment.servers.items() if plan.arms else ()
             left_out = {"url", "options_refused", "options_changed"}  # which no key contains

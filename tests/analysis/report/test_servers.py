@@ -7,6 +7,7 @@ from html import unescape
 from pathlib import Path
 from random import Random
 
+import pandas as pd
 import pytest
 
 from specbench.analysis.figures import style
@@ -78,11 +79,14 @@ def test_a_page_of_servers_opens_with_the_answer_of_compare_and_names_no_folder(
 
 
 def test_latencies_are_quantiles_of_all_answers(served):
-    (table,) = latency_tables(Results([served]).samples)
+    (table,) = latency_tables(frame := Results([served]).samples)
     headings = [column.heading for column in table.columns]
     assert headings[:3] == ["arm", "answers", "to the first token\np50"]
     assert table.rows[0][:5] == ["plain concurrency=1", "20", "105", "181", "198"]
     assert table.rows[1][2] == "52.5"
+    both = pd.concat([frame.assign(run_id=name) for name in "ab"])
+    (named,) = latency_tables(both)
+    assert [row[0] for row in named.rows][::2] == [f"plain concurrency=1 ({name})" for name in "ab"]
     assert [*latency_tables(samples({}))] == []
 
 

@@ -115,7 +115,18 @@ def test_parsing_takes_linear_time():
     """Twenty thousand blanks after "answer:" once took 7.8 s; they take a millisecond."""
     for before in ("####", "answer:", "answer", r"\boxed", r"\frac{", "", "<<"):
         for filler in (
-            *(" ", "*", "#### ", "1,111", "answer: ", "\\boxed{", "9 * ", "<answer>", "1 111 "),
+            *(
+                " ",
+                "*",
+                "#### ",
+                "1,111",
+                "answer: ",
+                "\\boxed{",
+                "9 * ",
+                "<answer>",
+                "1 111 ",
+                "\n",
+            ),
         ):
             text = before + filler * (20_000 // len(filler)) + "x"
             assert takes_less(partial(flexible_number, text), 0.5), (before, filler)

@@ -219,7 +219,8 @@ def test_malformed_and_long_texts_do_not_harm_the_caller():
         "def total(xs):\n  return {\n" + "    'a': 1,\n" * 4000,
         "This is prose, not code\n" * 4000,
         "if a:\n pass\n" + "elif a:\n pass\n" * 5000,
-        "try:\n" + "    x = 1\n" * 3000,
+        "try:\n" + "    x = 1\n" * 1000,
+        "```python" + " a={}" * 24 + " x\nprint(1)\n```",
     ):
         # It takes much longer if each line is parsed anew.
         assert takes_less(partial(program_of, text, CONTINUED), 3)

@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from specbench.tasks.metrics import METRICS, get_metric, score
 from specbench.tasks.metrics.overlap import bleu_terms, corpus_bleu, sentence_bleu
 
 from ...synthetic import sample_record
+from ...told import DATA
 
 EXAMPLE = Example("e", "x = ", reference=" f(1)", code_prefix="def g():\n    x =")
 
@@ -68,36 +70,12 @@ ROUGES = ("rouge1", "rouge2", "rougeL")
 
 
 def test_f1_by_hand():
-    for metric, text, reference, expected in (
-        # 3 shared bigrams (the cat, on the, the mat): 3 of 4 and 3 of 5.
-        ("rouge2", "the cat on the mat", "the cat sat on the mat", 2 * 3 / (4 + 5)),
-        # A bigram counts with its smaller frequency: a b twice, b a once; 3 of 5 and 3 of 3.
-        ("rouge2", "a b a b a b", "a b a b", 2 * 3 / (5 + 3)),
-        ("rouge2", "The CAT, sat!", "the cat sat", 1.0),
-        ("rouge2", "dogs running home", "dog runs home", 1.0),  # equal stems
-        ("rouge2", "the cat", "cat the", 0.0),
-        ("rouge2", "cat", "cat", 0.0),
-        ("rouge2", "", "the cat", 0.0),
-        ("rouge1", "the cat sat on the mat", "the mat the cat sat on", 1.0),
-        # All but on the, mat the.
-        ("rouge2", "the cat sat on the mat", "the mat the cat sat on", 2 * 4 / (5 + 5)),
-        # The cat sat on.
-        ("rougeL", "the cat sat on the mat", "the mat the cat sat on", 2 * 4 / (6 + 6)),
-        ("rougeL", "the cat\nsat on\nthe mat", "the cat sat on the mat", 1.0),
-        # In other scripts: of characters where there are no spaces, else of words.
-        ("rouge2", "上海的春天很美丽", "上海的春天很美丽", 1.0),
-        ("rouge1", "北京 2024 年 AI 论坛", "上海 2024 年 AI 大会", 2 * 3 / (7 + 7)),
-        ("rougeL", "東京スカイツリー", "東京タワー", 2 * 3 / (8 + 5)),
-        ("rouge1", "สวัสดีค่ะ", "สวัสดีครับ", 2 * 4 / (6 + 7)),
-        ("rouge1", "Москва зимой", "Москва весной", 0.5),
-        ("rouge1", "Züge frich", "Zürich", 0.0),
-        ("rouge2", "ZÜRICHS Straßen", "Zu\u0308richs Straßen", 1.0),
-        ("rouge1", "हिन्दी कविता", "हिन्दी भाषा", 0.5),
-        ("rouge1", "서울의 봄", "서울의 가을", 0.5),
-        ("rouge2", "running with Élan", "runs with élan", 1.0),  # English words are stemmed
-    ):
-        f1 = score(metric, text, Example("e", "prompt", reference))
-        assert f1 == pytest.approx(expected, abs=1e-12)
+    """``f1.tsv``: metric, F1, text and reference, in which ⏎ is the end of a line."""
+    for line in (DATA / "f1.tsv").read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            metric, f1, text, reference = line.replace("⏎", "\n").split("\t")
+            measured = score(metric, text, Example("e", "prompt", reference))
+            assert measured == pytest.approx(float(Fraction(f1)), abs=1e-12), line
 
 
 def test_english_rouge_is_that_of_rouge_score():

@@ -155,8 +155,8 @@ class Servers(Headers):
         texts = [arm.name for arm in arms if arm.prompts != server_arm.TOKENS]
         require(
             not (texts and (settings.max_prompt_tokens or settings.prompt_format)),
-            "--max-prompt-tokens and --prompt-format shape token ids, and whole texts go to "
-            f"{', '.join(texts)}: leave them out, or add --send tokens",
+            "--max-prompt-tokens and --prompt-format (also by --preset) shape token ids, and whole "
+            f"texts go to {', '.join(texts)}: leave them out, or add --send tokens",
         )
         if not arms:
             return []

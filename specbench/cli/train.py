@@ -260,7 +260,8 @@ def _train_together(
         steps_in = f"every finished step is in {', '.join(map(str, begun or trainings))}"
         raise Interrupted(f"interrupted: {steps_in}; add --resume to the same command") from error
     except (UsageError, RunError) as error:  # as a loss that is not finite
-        return refused | {folder: error for folder in begun if not is_head(folder)}
+        left = (folder for folder in trainings if folder not in refused)
+        return refused | {folder: error for folder in left if not is_head(folder)}
     for folder, description in zip(begun, descriptions, strict=True):
         note(*_remarks(jobs[folder], description))
     return refused

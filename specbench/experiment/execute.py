@@ -181,17 +181,20 @@ class _Execution:
         self._idle.add(number)
 
     def _warn_of_another_machine(self, environment: Mapping[str, Any]) -> None:
-        """Warn if recorded samples were measured on another processor or GPU."""
+        """Warn if recorded samples were measured on another processor or GPU than new ones."""
+
+        def machine(facts: Mapping[str, Any]) -> str:
+            gpus = {str(gpu.get("name")) for gpu in facts.get("torch", {}).get("gpus") or ()}
+            return ", ".join(filter(None, [facts.get("cpu", {}).get("model"), *sorted(gpus)]))
+
         recorded = read_run(self._store.folder, required=False).environment.plain()
-        machines = [
-            (facts.get("cpu", {}).get("model"), facts.get("torch", {}).get("gpus"))
-            for facts in (recorded, environment)
-        ]
-        if self._store.resumed and recorded and machines[0] != machines[1]:
+        before = (
+            machine(recorded) if self._store.resumed and any((self._pending or {}).values()) else ""
+        )
+        if before and before != machine(environment) and not self._pool.separate:
             log.warning(
                 f"{self._store.resumed} samples were measured on another machine "
-                f"({shown(str(machines[0][0]))}), so times are not comparable: use them for "
-                "qualities, or begin again with --fresh"
+                f"({shown(before)}): times of new samples are not comparable with theirs"
             )
 
     def _pending_rows(self) -> dict[int, deque[Row]]:

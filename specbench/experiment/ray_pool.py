@@ -209,7 +209,7 @@ def _connect(address: str | None) -> Any:
         )
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
         location = f"at --ray-address {address}" if address else "on this machine"
-        why = mask_tokens(str(error)).partition("\n")[0] or type(error).__name__
+        why = mask_tokens(str(error)).strip().partition("\n")[0] or type(error).__name__
         raise UsageError(
             f"no Ray {location} ({why}): start it with `ray start --head`, or omit --ray-address"
         ) from error

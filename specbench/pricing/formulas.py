@@ -137,7 +137,7 @@ def most_texts(
     models = [target, *([drafting.model] if drafting and drafting.model else [])]
     room = server.memory - sum(model.bytes_stored for model in models)
     shared = sum(model.bytes_cached(workload.shared) for model in models)
-    of_text = sum(model.bytes_cached(workload.context) for model in models) - shared
+    of_text = sum(model.bytes_cached(workload.context - workload.shared) for model in models)
     return (room - shared) / max(of_text, 1.0)
 
 

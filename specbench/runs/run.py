@@ -43,6 +43,11 @@ class Run:
     config: configuration.RunConfig
     trust: Trust = NOTHING_TRUSTED
 
+    @property
+    def folders(self) -> list[Path]:
+        """The folders of all its shards."""
+        return [self.folder]
+
     @cached_property
     def environment(self) -> configuration.Environment:
         """The content of ``environment.json``; empty if it is missing."""

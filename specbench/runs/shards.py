@@ -82,6 +82,11 @@ class ShardedRun(Run):
 
     shards: Sequence[Run] = ()
 
+    @property
+    def folders(self) -> list[Path]:
+        """The folders of all its shards."""
+        return [shard.folder for shard in self.shards]
+
     @cached_property
     def environment(self) -> Environment:
         """The environment of the first shard, with the greedy texts of all."""

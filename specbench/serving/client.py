@@ -106,7 +106,8 @@ class Client:
                 f"--header {quoted(name)} must have a name and a value of visible ASCII characters",
             )
             hide(value)
-            hide(value.rpartition(" ")[2])  # of "Bearer KEY"
+            if name.lower().endswith("authorization"):
+                hide(value.rpartition(" ")[2])  # of "Bearer KEY"
         if self.api_key is not None:
             require(
                 self.api_key.isascii() and self.api_key.isprintable() and " " not in self.api_key,

@@ -201,7 +201,7 @@ def _csv(content: bytes, path: Path, needed: Collection[str]) -> Iterator[Row]:
 
 def _records(text: str, path: Path) -> Iterator[tuple[str, list[str]]]:
     # The default limit is 128 KiB, less than some articles; no field is longer than its file.
-    csv.field_size_limit(max(csv.field_size_limit(), len(text)))
+    limit = csv.field_size_limit(max(csv.field_size_limit(), len(text)))
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     end = 0  # a quoted field may span several lines, so this tracks where each record starts
     try:
@@ -211,6 +211,8 @@ def _records(text: str, path: Path) -> Iterator[tuple[str, list[str]]]:
                 yield f"{path}:{start}", fields
     except csv.Error as error:
         raise UsageError(f"{path}:{end + 1}: not valid CSV: {error}") from error
+    finally:
+        csv.field_size_limit(limit)
 
 
 def _parquet(content: bytes, path: Path, needed: Collection[str]) -> Iterator[Row]:

@@ -85,8 +85,10 @@ def end_of(text: str) -> int | None:
         ends = [*_ENDS[begun].finditer(text)]
     else:
         ends = [*_ALONE.finditer(text)]
-        is_last = ends and not text[ends[-1].end() :].strip()
-        if is_last and _BEGUN.search(text, 0, ends[-1].start()):  # reasons behind an answer
+        behind = _AROUND.fullmatch(text, ends[-1].end()) if ends else None
+        if (
+            behind and not behind[1] and _BEGUN.search(text, 0, ends[-1].start())
+        ):  # reasons behind an answer
             return None
     return ends[-1].end() if ends else None
 

@@ -35,7 +35,7 @@ Remark = Callable[[pd.DataFrame, Run], Iterable[str]]
 
 def same_prompts(cells: pd.DataFrame, run: Run) -> Iterator[str]:
     """Say how many examples have the prompt of an earlier one."""
-    repeated = Counter(task for task, _ in prompts_of(run.folder))
+    repeated = Counter(task for task, _ in prompts_of(*run.folders))
     for task in cells["task"].unique():
         if count := repeated[task]:
             plural = "s repeat" if count > 1 else " repeats"
@@ -88,7 +88,7 @@ def failed_prompts(cells: pd.DataFrame, run: Run) -> Iterator[str]:
     progress = run.progress
     ended = progress is not None and progress.state == COMPLETE and progress.failed > 0
     for task, of_task in cells.groupby("task", sort=False) if ended else ():
-        repeated = sum(name == task for name, _ in prompts_of(run.folder))
+        repeated = sum(name == task for name, _ in prompts_of(*run.folders))
         planned, n = run.task(str(task)).examples - repeated, prompt_counts(of_task)
         if (missing := planned - n[n < planned]).any():
             methods = _named(of_task.loc[missing.index])

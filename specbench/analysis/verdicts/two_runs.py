@@ -69,7 +69,7 @@ def between_runs(samples: pd.DataFrame, *, times: bool) -> pd.DataFrame:
     """Compare the second of two runs with the first, in the cells that both have.
 
     Returns:
-        Columns ``comparison.COMPARISON`` with ``at`` = ``BETWEEN``: a row's run is the second one,
+        Columns ``contrasts.COMPARISON`` with ``at`` = ``BETWEEN``: a row's run is the second one,
         ``against`` names the first one, and ``reference`` is its value. The metrics are the
         differences in quality and acceptance, ``EQUAL`` and, with ``times``, ``TIMES``. It has no
         rows if the runs share no sample.

@@ -39,9 +39,11 @@ _STATED = re.compile(
     r"|\bответ(?:ом)?[*_]*\s*(?:[:—-]|равен\b|является\b|это\b|будет\b)"
     r"|\b(?:jawaban|cevap|odpowiedź|đáp án|उत्तर|الجواب)[*_]*\s*:"
     r"|\b(?:antwort|réponse|respuesta|resposta|risposta)(?:\s+(?:ist|lautet|est|es|é|è)\b|[*_]*\s*:))"
-    r"(?=([^\n]{0,1000}))",  # a line may have several
+    r"([^\n]*)",
     re.IGNORECASE,
 )
+# Another statement in the same line, with its number.
+_STATED_AGAIN = re.compile(r"\banswer\s+is\b[\s:*_=]*(?=[-+$£€\\]*\.?[0-9])", re.IGNORECASE)
 # What a text goes on with behind its answer: another question, or why a number alone is right.
 _NEXT = re.compile(
     r"\n(?:(?!\n)[\s*_#])*+(?:(?:next|new) )?(?:(?:question|q|problem|exercise)[ \t]*"
@@ -49,7 +51,8 @@ _NEXT = re.compile(
     r"|(?:user|human)[*_]*:)|\n#+ *(?:question|problem)\b",
     re.I,
 )
-_HEADING = re.compile(r"^#{4,} *[0-9]+[.)] +(?=[^\W\d_]).*$", re.MULTILINE)  # with its number
+# The number of a heading, which is no answer where they count from 1.
+_HEADING = re.compile(r"^#{4,} *([0-9]+)[.)] +(?=[^\W\d_]).*$", re.MULTILINE)
 _WHY = re.compile(
     r"[\s*_#(]*(?:expla|reason|because|why|erkl|begr|explic|解释|説明|설명|объясн)", re.I
 )
@@ -90,12 +93,13 @@ def flexible_number(text: str, *, cut: bool = False) -> Decimal | None:
     be of any script, thousands may be apart by spaces, apostrophes or commas, and ``2 1/2`` is 2.5.
     """
     plain = _plain(text)
-    if len(_HEADING.findall(plain)) > 1:
-        plain = _HEADING.sub("", plain)
     if (following := _NEXT.search(plain)) and _LOOSE.search(plain, 0, following.start()):
         answer = plain[: following.start()]
         if not answer.rstrip("*_# \n").endswith(":"):  # which announces it
             plain, cut = answer, False
+    headings = _HEADING.findall(plain)
+    if len(headings) > 1 and headings == [str(n) for n in range(1, len(headings) + 1)]:
+        plain = _HEADING.sub("", plain)
     if (stated := _stated(plain)) is not None:
         return stated
     first, _, behind = plain.strip().partition("\n")
@@ -114,7 +118,8 @@ def _stated(plain: str) -> Decimal | None:
     tagged = [answer for _, answer in _TAGGED.findall(plain)]
     for matches in (_BOXED.findall(plain), tagged, _STATED.findall(plain)):
         if matches:
-            sentence = _SENTENCE_END.split(matches[-1], maxsplit=1)[0]
+            last = _STATED_AGAIN.split(matches[-1])[-1]
+            sentence = _SENTENCE_END.split(last, maxsplit=1)[0]
             match = _LOOSE.search(sentence.rpartition("=")[2])
             if match:
                 return _value(match)

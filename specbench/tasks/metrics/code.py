@@ -35,7 +35,7 @@ _MOST_CUTS = 50  # each parses the remaining text
 _MOST_JOINED = 6  # blocks of a program that is spread over several
 _MOST_BLOCKS = 60  # of one text; each is parsed as a program
 _FENCE = re.compile(r"`{3,}|~{3,}")
-_LANGUAGE = re.compile(r"[\w+#.:/-]*(?:[ \t]+[^\s(=]+=\S*|[ \t]*\{[^}]*\})*+[ \t]*\r?")
+_LANGUAGE = re.compile(r"[\w+#.:/-]*(?:[ \t]*\{[^}]*\}|[ \t]+[^\s(=]+=\S*)*+[ \t]*\r?")
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _BINDING = (*_DEFINITIONS, ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.Try)
 # What some servers write where a text ends; a program may have it between quotes.

@@ -97,7 +97,9 @@ class Replay:
                     record = recorded[self._names(plan, step)]
                     failed = redecoded.error if redecoded.status == ERROR else ""
                     fault = failed or _divergence(record, redecoded, within)
-                    is_broken |= bool(failed) or redecoded.prompt_tokens != record.prompt_tokens
+                    is_same_prompt = redecoded.prompt_tokens == record.prompt_tokens
+                    # A later turn's prompt has the answers before it.
+                    is_broken |= bool(failed) or not (is_same_prompt or (record.turn or 1) > 1)
                     compared.append((vars(record), fault))
                     keys.append((step, record))
             subject = f"{task.task.name}, {len(compared):,} samples of {len(task.cells)} cells"

@@ -187,11 +187,9 @@ class _Execution:
             gpus = {str(gpu.get("name")) for gpu in facts.get("torch", {}).get("gpus") or ()}
             return ", ".join(filter(None, [facts.get("cpu", {}).get("model"), *sorted(gpus)]))
 
-        recorded = read_run(self._store.folder, required=False).environment.plain()
-        before = (
-            machine(recorded) if self._store.resumed and any((self._pending or {}).values()) else ""
-        )
-        if before and before != machine(environment) and not self._pool.separate:
+        before = machine(read_run(self._store.folder, required=False).environment.plain())
+        goes_on = self._store.resumed and any((self._pending or {}).values())
+        if goes_on and before not in ("", machine(environment)) and not self._pool.separate:
             log.warning(
                 f"{self._store.resumed} samples were measured on another machine "
                 f"({shown(before)}): times of new samples are not comparable with theirs"

@@ -86,10 +86,8 @@ def end_of(text: str) -> int | None:
     else:
         ends = [*_ALONE.finditer(text)]
         behind = _AROUND.fullmatch(text, ends[-1].end()) if ends else None
-        if (
-            behind and not behind[1] and _BEGUN.search(text, 0, ends[-1].start())
-        ):  # reasons behind an answer
-            return None
+        if behind and not behind[1] and _BEGUN.search(text, 0, ends[-1].start()):
+            return None  # these are reasons behind an answer
     return ends[-1].end() if ends else None
 
 

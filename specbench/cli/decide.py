@@ -9,13 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from pydantic import Field
-
 from specbench.cli import price
 from specbench.cli.generate import grouped
 from specbench.cli.measurement import Measurement
 from specbench.cli.options import JsonOutput, Models, Prompts
 from specbench.cli.output import console, note, print_json
+from specbench.cli.round_costs import RoundCosts
 from specbench.config import AUTO, Count, option
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafters.registry import DRAFTERS, parse_kind, require_draft
@@ -34,14 +33,13 @@ if TYPE_CHECKING:
 MEASURED = [name for name in price.MEASURED if name not in ("batch_size", "drafting")]
 STRICT = "sd"
 FOLDER = "decision"
-OF_MACHINE = {"machine": "{} needs --machine NAME: add it"}
 SAME = "--acceptance, --accepted-length and --accept-rate say the same: give only one of them"
 MOST_AT_ONCE = 16  # texts of the target, whose times do not count
 MOST_LENGTHS = 3  # lines of what others measured
 
 
-class DecideOptions(JsonOutput):
-    """What to decide on, and what rounds cost."""
+class DecideOptions(RoundCosts, JsonOutput):
+    """What to decide on."""
 
     drafter: list[str] = option(
         price.DEFAULT_DRAFTERS,
@@ -75,59 +73,6 @@ class DecideOptions(JsonOutput):
         "Accepted over drafted tokens, as logs of servers print it, in the same form.",
         metavar="[NAME=]R[@N],...",
         conflicts={"acceptance": SAME, "accepted_length": SAME},
-    )
-    costs: list[Path] | None = option(
-        None,
-        "Seconds of rounds: a folder of `specbench bench`, a CSV file, or what llama-bench -o json "
-        "or vllm bench wrote, of target and draft (page price).",
-        metavar="FILE",
-        shown="measured here",
-    )
-    machine: str | None = option(
-        None,
-        "Compute the seconds from a machine's figures instead: h100, a100, rtx5090, m3-ultra and "
-        "about seventy in all, or FILE.toml.",
-        metavar="NAME",
-        conflicts={"costs": "--costs and --machine exclude each other"},
-    )
-    gpus: Annotated[int, Field(ge=1)] = option(
-        1, "How many of these machines share the layers.", needs=OF_MACHINE
-    )
-    serving: str | None = option(
-        None,
-        "What serves: vllm (also vllm-0.9 and the like), sglang, tensorrt-llm, llama.cpp, mlx or "
-        "specbench; its overheads count with --machine, and its flags are printed.",
-        metavar="ENGINE",
-        shown="by the machine and the weights",
-    )
-    weights: list[str] = option(
-        [],
-        "Format of the target's and the draft's weights for --machine: bf16, fp8, awq, q4_k_m ...",
-        metavar="NAME[,NAME]",
-        shown="as published",
-        repeats=True,
-        needs=OF_MACHINE,
-    )
-    cache: str | None = option(
-        None,
-        "Format of caches for --machine: bf16, fp8, q8_0 ...",
-        metavar="NAME",
-        shown="bf16",
-        needs=OF_MACHINE,
-    )
-    context_length: Count = option(512, "Tokens of a prompt, where rates replace the texts.")
-    cached_prompt: int = option(
-        0,
-        "How many of them all requests share, in the prefix cache, for --machine.",
-        metavar="TOKENS",
-        ge=0,
-        needs=OF_MACHINE,
-    )
-    flags_of: str = option(
-        "serving",
-        "Whose flags to print: those of --serving, or of all engines.",
-        flags=("--flags",),
-        choices=("serving", "all"),
     )
 
     @property

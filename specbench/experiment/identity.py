@@ -72,5 +72,5 @@ def sample_keys(plan: Plan, models: Mapping[str, Any], engine: str) -> Key:
 def _content(path: Path) -> str:
     """Return a digest of a head's files."""
     files = sorted(path.glob("head.*")) if path.is_dir() else [path]
-    named = (f.name.encode() + b"\0" + f.read_bytes() for f in files if f.is_file())
-    return content_digest(b"".join(named))
+    contents = (f.name.encode() + b"\0" + f.read_bytes() for f in files if f.is_file())
+    return content_digest(b"".join(contents))

@@ -66,13 +66,13 @@ def read_samples(*paths: Path | str, timings: Collection[str] = ()) -> pd.DataFr
     timed = [folder for folder in folders if timings and stored(folder / TIMINGS).exists()]
     samples = _read_runs(folders, "samples.csv", SAMPLES, MEASURED, others=True)
     if timed:  # with the quality of the first decode
-        again = _read_runs(timed, TIMINGS, SAMPLES, MEASURED)
-        again = again[again["timing"].isin(timings)].drop(columns="quality")
+        repeated = _read_runs(timed, TIMINGS, SAMPLES, MEASURED)
+        repeated = repeated[repeated["timing"].isin(timings)].drop(columns="quality")
         sample = [n for n in (*CELL, "seed", "repeat", "sample_id", "turn") if n != "session"]
-        texts = ["quality", *(n for n in samples if n not in SAMPLES and n not in again)]
-        again = again.merge(samples[[*sample, *texts]], on=sample)
-        again = again.reindex(columns=[*samples.columns, "timing"])
-        samples = pd.concat([samples, again], ignore_index=True)
+        texts = ["quality", *(n for n in samples if n not in SAMPLES and n not in repeated)]
+        repeated = repeated.merge(samples[[*sample, *texts]], on=sample)
+        repeated = repeated.reindex(columns=[*samples.columns, "timing"])
+        samples = pd.concat([samples, repeated], ignore_index=True)
     return _by_prompt(samples, folders)
 
 

@@ -64,3 +64,9 @@ def test_remarks_of_a_run_and_its_machine_weights_and_library(stored):
     described = (environment, {**environment, "weights": files})
     stored(*said, *(measured_on(run(each)) for each in described))
     assert measured_on(run()) == ""
+
+
+def test_prompts_that_repeat_others_are_not_called_failed(monkeypatch):
+    repeated = {("mini-math", name): "p0" for name in ("p38", "p39")}
+    monkeypatch.setattr("specbench.analysis.verdicts.remarks.prompts_of", lambda *_: repeated)
+    assert "failed" not in said({}, n=38, of=run(failed=1))

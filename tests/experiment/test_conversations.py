@@ -47,6 +47,12 @@ def test_a_turn_follows_the_answers_before_it(engine, tmp_path, batch_size):
     assert engine.reserved[0] == len("one\n\n\n\ntwo\n\n\n\nsix") + 3 * 16 + 5 + 1
 
 
+def test_a_target_agrees_with_itself_within_thoughts_that_the_prompt_began(engine, tmp_path):
+    engine.tokenizer = ByCharacter()
+    task = task_of(Example("e", "Why? <think>\n"), metrics=("agreement",))
+    assert [r.quality for r in measure(plan_of(["sd"], task), tmp_path / "r")] == [1.0]
+
+
 def test_a_conversation_stopped_at_any_turn_resumes_to_the_same_tables(engine, tmp_path):
     plan = plan_of(["autoregressive", "sd"], task_of(TALK, LONE, metrics=("agreement",)))
     whole = tmp_path / "whole" / "r"

@@ -84,8 +84,7 @@ def test_latencies_are_quantiles_of_all_answers(served):
     assert headings[:3] == ["arm", "answers", "to the first token\np50"]
     assert table.rows[0][:5] == ["plain concurrency=1", "20", "105", "181", "198"]
     assert table.rows[1][2] == "52.5"
-    both = pd.concat([frame.assign(run_id=name) for name in "ab"])
-    (named,) = latency_tables(both)
+    (named,) = latency_tables(pd.concat([frame.assign(run_id=name) for name in "ab"]))
     assert [row[0] for row in named.rows][::2] == [f"plain concurrency=1 ({name})" for name in "ab"]
     assert [*latency_tables(samples({}))] == []
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Iterator
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -17,24 +18,20 @@ from specbench.tasks.metrics.accuracy import (
     flexible_number,
 )
 
+from ...told import DATA
 from .conftest import takes_less
 
 
+def numbers(name: str) -> Iterator[tuple[Decimal | None, str]]:
+    """Yield the number of each text of a file, in which ⏎ is the end of a line."""
+    for line in (DATA / name).read_text(encoding="utf-8").splitlines():
+        number, text = line.replace("⏎", "\n").split("\t")
+        yield (None if number == "none" else Decimal(number)), text
+
+
 def test_final_number():
-    for text, number in (
-        *(("3 + 4 = 7\n#### 7", "7"), ("####7", "7"), ("####\n7", "7"), ("#### 7.", "7")),
-        *(("#### 7.\nMore talk, 8.", "7"), ("#### 7 apples", "7"), ("#### 1,234,567", "1234567")),
-        *(("#### 1,234.", "1234"), ("#### 3, then 4", "3"), ("#### 2.50", "2.5")),
-        *(("#### .5", "0.5"), ("#### -12", "-12"), ("#### +12", "12"), ("#### - 12", "-12")),
-        *(("#### $18", "18"), ("#### $ 1,000.75.", "1000.75"), ("#### -$5", "-5")),
-        ("#### $-5", "-5"),
-        ("#### 1 #### 2", "1"),  # as GSM8K's own evaluation and lm-evaluation-harness
-        *(("##### 9", "9"), ("#### 1\n#### none", "1"), ("#### none\n#### 1", "1")),
-        *(("#### the answer is 7", None), ("#### --5", None), ("#### -$-5", None)),
-        *(("#### ,5", None), ("the answer is 7", None), ("", None)),
-        ("#### \u0663", None),  # an Arabic-Indic three
-    ):
-        assert final_number(text) == (None if number is None else Decimal(number))
+    for number, text in numbers("marked.tsv"):
+        assert final_number(text) == number, text
 
 
 def test_numbers_are_compared_by_value():
@@ -49,7 +46,6 @@ def test_numbers_are_compared_by_value():
         assert accuracy(text, Example("e", "prompt", reference)) == expected
 
 
-NUMBERS = Path(__file__).parents[2] / "data" / "numbers.tsv"
 LOOKALIKES = [  # signs and spaces that are not those of ASCII
     *(("-5", "It fell by \u22125 degrees"), ("-5", "The answer is \u20135 degrees")),
     *(("-7", "It fell to \u20117"), ("5", "pages 3\u20135"), ("-0.5", "\u2212\u00bd")),
@@ -59,11 +55,8 @@ LOOKALIKES = [  # signs and spaces that are not those of ASCII
 
 
 def test_flexible_number():
-    """``numbers.tsv``: the number of a text, in which ⏎ is the end of a line."""
-    lines = NUMBERS.read_text(encoding="utf-8").splitlines()
-    for number, text in (*(line.split("\t") for line in lines), *LOOKALIKES):
-        expected = None if number == "none" else Decimal(number)
-        assert flexible_number(text.replace("⏎", "\n")) == expected, text
+    for number, text in (*numbers("numbers.tsv"), *((Decimal(n), t) for n, t in LOOKALIKES)):
+        assert flexible_number(text) == number, text
 
 
 def test_references_are_numbers_in_any_form_and_strict_for_flexible_accuracy():

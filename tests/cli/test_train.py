@@ -116,7 +116,7 @@ def test_a_refusal_of_one_task_leaves_the_others(cli, models, monkeypatch):
         honest(static, task, metric)
 
     monkeypatch.setattr(front, "require_trade", require_trade)
-    result = cli(*TINY, "-t", "mini-news,mini-headline", "--no-progress", code=2)
+    result = cli("train", "-t", "mini-news,mini-headline", *TINY[3:], "--no-progress", code=2)
     assert result.err.splitlines()[-1].startswith("error: mini-news: the target is not measurably")
     assert is_head(HEAD) and not (HEAD.parent / "mini-news").exists()
     assert "mini-headline" in result.out and "mini-news  " not in result.out
@@ -131,7 +131,7 @@ def test_a_head_that_diverges_leaves_other_tasks(cli, models, monkeypatch):
         return honest(training, *texts)
 
     monkeypatch.setattr(Training, "learn", learn)
-    result = cli(*TINY, "-t", "mini-news,mini-headline", "--no-progress", code=1)
+    result = cli("train", "-t", "mini-news,mini-headline", *TINY[3:], "--no-progress", code=1)
     assert "mini-news: the loss is not finite" in result.err and is_head(HEAD)
 
 

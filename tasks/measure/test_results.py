@@ -67,7 +67,7 @@ SHOWN_LABEL = re.compile(r"diversed( features, mean of \d+ seeds)?")
 def comparison(run: str) -> list[dict[str, str]]:
     """Return the rows of ``compare --at acceptance`` on a run, of all methods if all are shown."""
     line = ["compare", str(ROOT / "results" / run), "--at", "acceptance", "--format", "csv"]
-    line += [] if run in SOURCE_CODE_RUNS else ["--method", "diversed"]
+    line += ["--method", "diversed"] if run in SHOWN_RUNS and run not in SOURCE_CODE_RUNS else []
     return list(csv.DictReader(io.StringIO(RUN.invoke(app, line).stdout)))
 
 
@@ -205,6 +205,50 @@ def test_the_table_of_drafters_is_that_of_its_run():
     assert _wrong_drafters(text.replace("10 %, 1.28, 0.87×", "10 %, 1.29, 0.87×")) == [
         "sd, prompt-lookup"
     ]
+
+
+def test_the_tables_of_rules_are_those_of_their_runs(capsys, monkeypatch):
+    monkeypatch.setattr(intervals, "RESAMPLES", intervals.RESAMPLES)  # which the script raises
+    page = (ROOT / "results" / "rules.md").read_text(encoding="utf-8")
+    command = page.partition("tasks/measure/claims.py ")[2].partition("   #")[0]
+    claims.main(*re.sub(r"\bresults", str(ROOT / "results"), command).replace("\\", "").split())
+    printed = re.sub(r"inside=\S*`", "inside`", capsys.readouterr().out)
+    rows = [line for line in printed.splitlines() if line.startswith("| `")]
+    assert len(rows) == 53 and [row for row in rows if row not in page.splitlines()] == []
+
+
+PUBLISHED = ROOT / "results" / "published"
+
+
+def _distances_of(page: str) -> dict[str, list[str]]:
+    """Return the distances from the static front on a page of published runs, by task."""
+    table = page.partition("## Distance from the static front")[2].partition("\n- ")[0]
+    header, _, *rows = [line.strip("| ").split(" | ") for line in table.split("\n") if "|" in line]
+    cells = [[cell.strip("*| ") for cell in row] for row in rows]
+    return {
+        task: [row[column] for row in cells if len(row) > column and row[column]]
+        for column, task in enumerate(header[1:], 1)
+    }
+
+
+@pytest.mark.parametrize("task", ["mbpp", "gsm8k", "humaneval", "xsum", "cnndm"])
+def test_the_distances_of_published_runs_are_those_of_compare(task):
+    page = (PUBLISHED / "README.md").read_text(encoding="utf-8")
+    shown = _distances_of(page)[task]
+    rows = [
+        row
+        for row in comparison(f"published/{task}")
+        if row["metric"] == "quality_above" and row["against"].startswith("static front")
+    ]
+    unsigned = [re.sub(r"(?<=[\[ ])\+(?=[\d.]+[,\]])", "", _points(row)) for row in rows]
+    assert len(shown) >= 6 and [text for text in shown if text not in unsigned] == []
+    means = [
+        text.partition(" [")[0]
+        for row, text in zip(rows, unsigned, strict=True)
+        if "mean of" in row["label"]
+    ]
+    transfers = page.partition("## Other tasks than the head's own")[2].partition("\n## ")[0]
+    assert all(f", {text} |" in transfers for text in means)
 
 
 def test_the_claims_of_the_recipes_are_those_of_their_run(capsys, monkeypatch):

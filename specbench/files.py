@@ -228,10 +228,5 @@ def clear_errors(path: Path, advice: str = OTHER_FOLDER) -> Iterator[None]:
         yield
     except OSError as error:
         kind = RunError if error.errno in FULL else UsageError
-        raise kind(cannot_write(path, error, advice)) from error
-
-
-def cannot_write(path: Path, error: OSError, advice: str = OTHER_FOLDER) -> str:
-    """Return a message that a file cannot be written, why, and what to do."""
-    advice = f"free disk space or {advice}" if error.errno in FULL else advice
-    return f"cannot write {path} ({error.strerror or error}): {advice}"
+        advice = f"free disk space or {advice}" if kind is RunError else advice
+        raise kind(f"cannot write {path} ({error.strerror or error}): {advice}") from error

@@ -73,6 +73,7 @@ WRONG = (
         f"from specbench.methods import *\n@rule(Parameter({fields}))\ndef f(at, x, *, k: int): 0"
         for fields in ("'k', 2.5, ''", "'k', 'a', '', str", "'kep', 1, ''")
     ),
+    "from specbench.methods import *\n@rule(control='adaptive')\ndef f(at, x): 0",
 )
 
 

@@ -1,13 +1,21 @@
 """Texts in ``tests/data/told``; ``SPECBENCH_REWRITE=1`` writes them anew: read the difference."""
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 DATA = Path(__file__).parent / "data"
 TOLD = DATA / "told"
+
+
+def listed(name: str) -> list[Any]:
+    """Return the rows of a file in ``tests/data``, each a line of JSON; # begins a remark."""
+    lines = (DATA / name).read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines if not line.startswith("#")]
 
 
 def check(name: str, text: str) -> None:

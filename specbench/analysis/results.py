@@ -199,10 +199,7 @@ class Results:
         """
         verdicts = [*verdict_tables(self.comparison)]
         if not further:  # differences from sd stand in the verdicts
-            return [
-                *verdicts,
-                *figure_tables(self.cells if verdicts else self.cells_beside_sd()),
-            ]
+            return [*verdicts, *figure_tables(self.cells if verdicts else self.cells_beside_sd())]
         cells = self.cells_beside_sd()
         return [
             *verdicts,

@@ -16,25 +16,22 @@ from specbench.runs.records import DIGEST, SUMMARY, write_samples
 from specbench.runs.run import read_run
 
 
-def summary_page(results: Results) -> str:
-    """Return the tables of a run as Markdown, with cautions about its fronts."""
-    notes = (f"{markdown_line(text)}.\n" for text in cautions(results.comparison))
-    return "\n".join([to_markdown(*results.tables(further=True)), *notes])
-
-
 def write_summary(folder: Path, run: Path | None = None) -> Results:
     """Write ``summary.csv`` and ``summary.md`` of a folder with tables; return its results.
 
-    ``run`` is the folder of the run itself, if its tables are elsewhere.
+    The page has the tables, cautions about the fronts, and doubts about the run. ``run`` is the
+    folder of the run itself, if its tables are elsewhere.
     """
     decodes = read_samples(folder, timings=TIMED)
     summary = summarise(without_repeats(decodes))
     write_atomically(folder / SUMMARY, summary.to_csv(index=False, float_format=digits))
     run_id, recorded = str(summary["run_id"].iloc[0]), read_run(run or folder, required=False)
     results = Results.of(decodes=decodes, _summary=summary, _runs={run_id: [recorded]})
+    parts = [to_markdown(*results.tables(further=True))]
+    parts += [f"{markdown_line(text)}.\n" for text in cautions(results.comparison)]
     doubts = remarks(cells_of(summary), {run_id: recorded}, DOUBTS)
-    lines = [summary_page(results), *(f"{markdown_line(text)}\n" for text in doubts)]
-    write_atomically(folder / DIGEST, "\n".join(lines))
+    parts += [f"{markdown_line(text)}\n" for text in doubts]
+    write_atomically(folder / DIGEST, "\n".join(parts))
     return results
 
 

@@ -161,6 +161,12 @@ def decide(
             "give --acceptance, --accepted-length or --accept-rate",
         )
         source = _of_texts(options, drafters, measurement, run)
+    require(
+        options.cached_prompt <= source.workload.prompt,
+        f"--cached-prompt {options.cached_prompt} is more than a prompt of "
+        f"{source.workload.prompt:.0f} tokens: give fewer, or with rates --context-length",
+    )
+    source = replace(source, workload=source.workload._replace(shared=options.cached_prompt))
 
     costs = costs_of_source(source)
     of_one = next(iter(costs.values()))
@@ -284,16 +290,12 @@ def _of_rates(
     rates = {d: options.rates(d) if options.has_rates else None for d in drafters}
     means = [f"{d} {r[0]:.2f}" for d, r in rates.items() if r]
     accepted = options.acceptance or f"{', '.join(means)} per position"
-    require(
-        options.cached_prompt <= options.context_length,
-        f"--cached-prompt {options.cached_prompt} is more than the prompt: give --context-length",
-    )
     answer = measurement.max_new_tokens or ANSWER
     return Basis(
         priced=[rounds_of_rates(r, d, options.lengths[-1]) for d, r in rates.items()],
         title=f"acceptance {accepted}" + (f" on {pair.name}" if pair else ""),
         pair=pair,
-        workload=Workload(options.context_length, answer, options.cached_prompt),
+        workload=Workload(options.context_length, answer),
         settings=measurement.part(Settings),
         folder=measurement.output or new_folder(f"decide-{pair.name if pair else 'rates'}"),
         loading=measurement.loading(),

@@ -103,7 +103,7 @@ def verify(
     run: FinishedRun,
     options: VerifyOptions,
     models: Recorded,
-    data: Annotated[PromptFiles, ("task", "prompts", "folder")],
+    data: Annotated[PromptFiles, ("task", "prompts", "cut_prompts", "shots", "folder")],
     code: CodeExecution,
     shown: Progress,
 ) -> None:

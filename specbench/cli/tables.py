@@ -134,11 +134,7 @@ def table(options: TableOptions, rows: TableRows, runs: Runs = None) -> None:
         note(*(remarks(table) if options.form in (CSV, JSON) else ()))
     note(*without_speedup(results.cells), *results.remarks)
     settings = results.measured_on if options.form == TEXT else []
-    print_as(
-        options.form,
-        table,
-        lambda: with_notes(typeset(table, options.intervals), settings),
-    )
+    print_as(options.form, table, lambda: with_notes(typeset(table, options.intervals), settings))
 
 
 def print_benchmark(folder: Path, form: str = TEXT) -> None:

@@ -249,7 +249,8 @@ def _train_together(
         title = f"{job} on {spec.name}, {job.recipe.head_kind} head"
         if others:
             title = f"{1 + len(others)} {job.recipe.head_kind} heads on {spec.name}"
-        with training_bar(title, job.recipe.steps, shown) as draw:
+        done = min(len(training.history) for training in begun.values())
+        with training_bar(title, job.recipe.steps, shown, done=done) as draw:
 
             def report(folder: Path, progress: TrainingStep) -> None:
                 head = f"{jobs[folder]}: " if others else ""

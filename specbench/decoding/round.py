@@ -155,6 +155,7 @@ def verify(
         greedy,
         n,
         None if top is None else top[:, :n].flatten(),
+        longest,
     )
     verdict = _judge(rule, at, x.flatten())
     if (fault := fault_of_form(verdict, *at.p.shape)) is not None:

@@ -13,10 +13,7 @@ def law(at: Next, share: float) -> Split:
     return coupled(torch.where(total(mass) > 0, mass / total(mass), at.p), at.q)
 
 
-@rule(
-    Parameter("share", 0.5, "of the target; 1 is sd", gt=0, le=1),
-    law=law,
-)
+@rule(Parameter("share", 0.5, "of the target; 1 is sd", gt=0, le=1), law=law)
 def geometric(at: Positions, x: Tensor, *, share: float) -> Verdict:
     """Verify against the geometric mixture of p and q, proportional to p^s q^(1 - s)."""
     v = normalise(at.p.pow(share) * at.q.pow(1 - share), fallback=at.p)

@@ -164,9 +164,10 @@ class SlotCache(Cache):
             values[rows, :, positions] = value_states.transpose(1, 2)
         return keys[:, :, : self._kv_length], values[:, :, : self._kv_length]
 
-    def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Return the number of slots attended to, the same for all layers."""
-        return self._kv_length
+    def clear(self) -> None:
+        """Set all states to zero, but for those of stored prompts."""
+        for states in (*self.keys, *self.values):
+            states.zero_()
 
     def select(self, rows: Tensor, kv_length: int) -> None:
         """Keep these rows ``[B']``, in this order, with their first slots; rows may repeat."""

@@ -106,7 +106,7 @@ def read_tokenizer(path: Path) -> PreTrainedTokenizerFast:
             number = file.metadata.get(f"tokenizer.ggml.{kind}_token_id")
             if number is not None:
                 options[f"{name}_token"] = backend.id_to_token(number)
-    except (ValueError, KeyError, TypeError, OverflowError) as error:
+    except Exception as error:  # the type that tokenizers raises
         raise UsageError(
             f"cannot read the tokenizer of {path} ({error}): give the folder that the file was "
             "made from"

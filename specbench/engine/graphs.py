@@ -186,7 +186,7 @@ class Graphs:
 
     def _kind(self, leaf: Any) -> Any:
         if not isinstance(leaf, Tensor):
-            return leaf
+            return leaf, getattr(leaf, "layers", None)  # which a drafter may have set
         return leaf.shape, leaf.dtype, leaf.device, id(leaf) if id(leaf) in self._outputs else None
 
     def _drop_replaced(self) -> None:

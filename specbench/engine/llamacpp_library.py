@@ -26,13 +26,10 @@ PACKAGE, BUILD = "xllamacpp", "2026.10.11549"
 INSTALL = f"pip install '{PACKAGE}=={BUILD}' gguf"
 ERROR = 4  # ggml's level of a message
 SPARE = 512  # bytes behind the fields in use, for those of the library
-# Defaults of the parameters in this build; others would mean another layout in memory.
-CONTEXT_DEFAULTS = {"n_ctx": 512, "n_batch": 2048, "n_ubatch": 512, "n_seq_max": 1, "type_k": 1}
-MODEL_DEFAULTS = {"vocab_only": False, "check_tensors": False, "use_extra_bufts": True}
 
 
 class ModelParams(Structure):
-    """The parameters of a model that are set or checked here."""
+    """The parameters of a model, in the layout of this build."""
 
     _fields_ = [
         *(("devices", c_void_p), ("buffer_types", c_void_p), ("n_gpu_layers", c_int32)),
@@ -121,6 +118,8 @@ def library() -> Any:
         installed = distribution(PACKAGE)
     except PackageNotFoundError:
         raise UsageError(f"GGUF files need llama.cpp: {INSTALL}") from None
+    if installed.version.partition("+")[0] != BUILD:
+        raise UsageError(f"{PACKAGE} {installed.version} is another build of llama.cpp: {INSTALL}")
     folder = Path(str(installed.locate_file(PACKAGE)))
     (path,) = (f for f in folder.iterdir() if f.suffix in {".so", ".dylib", ".pyd"})
     loaded = ctypes.CDLL(str(path))
@@ -129,14 +128,6 @@ def library() -> Any:
         function.restype, function.argtypes = result, arguments
     loaded.llama_log_set(_note, None)
     loaded.llama_backend_init()
-    for params, defaults in (
-        (loaded.llama_context_default_params(), CONTEXT_DEFAULTS),
-        (loaded.llama_model_default_params(), MODEL_DEFAULTS),
-    ):
-        if any(getattr(params, name) != value for name, value in defaults.items()):
-            raise UsageError(
-                f"{PACKAGE} {installed.version} is another build of llama.cpp: {INSTALL}"
-            )
     return loaded
 
 

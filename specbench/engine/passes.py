@@ -55,7 +55,9 @@ def states_after(target: Runner, tokens: Tensor, layers: Sequence[int]) -> Tenso
 
     modules = [target.base.embed_tokens, *target.base.layers]
     handles = [modules[layer].register_forward_hook(partial(keep, layer)) for layer in layers]
-    target.base(tokens, use_cache=False)
-    for handle in handles:
-        handle.remove()
+    try:
+        target.base(tokens, use_cache=False)
+    finally:
+        for handle in handles:
+            handle.remove()
     return torch.cat([states[layer] for layer in layers], -1)

@@ -59,7 +59,7 @@ class Runner:
         self.config = model.config.get_text_config()
         self.vocabulary = vocabulary
         self.device = model.device  # of the embedding, and of all inputs and outputs
-        self.present = None if present is None else present.to(self.device)
+        self.present = present and present._replace(present=present.present.to(self.device))
         self.dtype = model.dtype  # of hidden states and cache
         self.hidden_size: int = self.config.hidden_size
         self.context = context_length(self.config)

@@ -34,10 +34,6 @@ class DraftTokens(NamedTuple):
         logits = pad(logits[..., :rows], (0, size - rows), value=-torch.inf)
         return logits.masked_fill(~self.present[:size], -torch.inf)
 
-    def to(self, device: torch.device) -> DraftTokens:
-        """Return the same on a device."""
-        return self._replace(present=self.present.to(device))
-
 
 def vocabulary_size(tokenizer: PreTrainedTokenizerBase, rows: int) -> int:
     """Return V: rows of the weights behind the tokenizer's last token are no tokens."""

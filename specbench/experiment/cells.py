@@ -149,6 +149,8 @@ def method_variants(names: Iterable[str], parameters: Mapping[str, Any]) -> list
             chosen = dict(zip(lists, combination, strict=True))
             heads = {"head": chosen.pop("head")} if "head" in chosen else {}
             variants.append((method.name, method.resolve(chosen) | heads))
+    for name in {*values} - {"head"} - {name for _, resolved in variants for name in resolved}:
+        raise UsageError(f"{name} has no effect with the others: see `specbench list methods`")
     return variants
 
 

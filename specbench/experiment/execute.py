@@ -16,11 +16,13 @@ from typing import Any
 
 from specbench.errors import RunError, shown
 from specbench.experiment.environment import command_line
+from specbench.experiment.folders import as_json
 from specbench.experiment.plan import Plan, SampleIndex, Step
 from specbench.experiment.progress import Display
 from specbench.experiment.rounding import Fork, Lead, compare_greedy
 from specbench.experiment.store import Store
 from specbench.experiment.workers import Pool, WorkerLostError
+from specbench.files import write_atomically
 from specbench.runs.configuration import differences_of
 from specbench.runs.labels import method_label
 from specbench.runs.model import ERROR
@@ -282,7 +284,8 @@ class _Execution:
         if self._pool.separate:
             devices = sorted(self._devices.items())
             shared["workers"] = [{"worker": n, "device": device} for n, device in devices]
-        self._store.write_environment({**self._first["environment"], **shared, **closing})
+        text = as_json({**self._first["environment"], **shared, **closing})
+        write_atomically(self._store.folder / ENVIRONMENT, text)
 
 
 def _rows(plan: Plan) -> Iterator[list[list[Step]]]:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import chain, count
 from pathlib import Path
@@ -50,10 +51,10 @@ def unfinished_twins(label: str, config: Mapping[str, Any]) -> Iterator[Path]:
     """Yield unfinished runs of the same plan under ``results/``, newest first."""
     requested = json.loads(as_json(config))
     for folder in sorted(RESULTS.glob(f"*-{_portable(label)}*"), reverse=True):
-        if not unfinished(folder):
-            continue
-        if not any(differences_of(read_run(folder).config.plain(), requested, _REMARKS)):
-            yield folder
+        with suppress(UsageError):  # of another version, or damaged
+            planned = read_run(folder).config.plain()
+            if unfinished(folder) and not any(differences_of(planned, requested, _REMARKS)):
+                yield folder
 
 
 def run_id(folder: Path, config: Mapping[str, Any]) -> str:

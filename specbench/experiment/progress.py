@@ -168,22 +168,27 @@ def progress_bar(
 
 @contextmanager
 def training_bar(
-    title: str, steps: int, shown: bool = True, every: int = 10, console: Console | None = None
+    title: str,
+    steps: int,
+    shown: bool = True,
+    every: int = 10,
+    console: Console | None = None,
+    done: int = 0,
 ) -> Iterator[Callable[[int, str], None]]:
     """Show the progress of a training; yields a function of the step and its figures.
 
     Without a terminal it prints the first line, the last, every ``every``-th, and one that comes
-    ``LINE_AFTER`` seconds or more after the last.
+    ``LINE_AFTER`` seconds or more after the last. What was ``done`` before sets no pace.
     """
     printed_at = 0.0
     counted = (progress.BarColumn(bar_width=None), progress.MofNCompleteColumn())
     columns = (progress.TextColumn("{task.description}"), *counted, progress.TimeRemainingColumn())
     with _bars(shown, console, *columns, speed_estimate_period=PACE) as bars:
-        bar = bars.add_task(title, total=steps, name="steps")
+        bar = bars.add_task(title, total=steps, completed=done, name="steps", first=done)
 
         def report(step: int, figures: str) -> None:
             nonlocal printed_at
-            bars.update(bar, completed=step, description=f"{title}\n{figures}")
+            bars.update(bar, completed=max(step, done), description=f"{title}\n{figures}")
             is_due = step % every == 0 or step in (1, steps)
             if shown and bars.disable and (is_due or monotonic() - printed_at >= LINE_AFTER):
                 printed_at = monotonic()

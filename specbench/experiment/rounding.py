@@ -8,7 +8,7 @@ rule instead takes tokens that are clearly less likely than the likeliest.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import zip_longest
+from itertools import product, zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from specbench.experiment.plan import Plan, SampleIndex
@@ -87,12 +87,17 @@ def compare_greedy(
         decoders = [c.method == AUTOREGRESSIVE for c in cells], [c.server for c in cells]
         if (first := next((d.index(True) for d in decoders if any(d)), None)) is None:
             continue
-        texts = [dict(_texts_of(plan, by_name, number, index, engine)) for index in indices]
-        for cell, label, of_cell in zip(cells, labels, texts, strict=True):
-            shared = sorted(of_cell.keys() & texts[first].keys())
+        keys = [*product([number], range(plan.settings.repeats), range(len(task.examples)))]
+        texts = []  # of each cell, by task, repeat and example
+        for index in indices:
+            of_cell = [plan.identify(plan.step((*key, index)).turns[0], engine) for key in keys]
+            named = zip(keys, map(names_of, of_cell), strict=True)
+            texts.append({key: by_name[name] for key, name in named if name in by_name})
+        for cell, label, written in zip(cells, labels, texts, strict=True):
+            shared = sorted(written.keys() & texts[first].keys())
             if cell is cells[first] or not shared:
                 continue
-            pairs = {key: (texts[first][key], of_cell[key]) for key in shared}
+            pairs = {key: (texts[first][key], written[key]) for key in shared}
             forks = {key: _fork(key, indices[first], *pair) for key, pair in pairs.items()}
             unequal = [
                 key
@@ -110,17 +115,6 @@ def compare_greedy(
                 equal=len(pairs) - len(unequal),
                 forks=[fork for fork in forks.values() if fork][:MOST_FORKS],
             )
-
-
-def _texts_of(
-    plan: Plan, by_name: Mapping[Any, SampleRecord], task: int, cell: int, engine: str
-) -> Iterator[tuple[tuple[int, int, int], SampleRecord]]:
-    """Yield the records of a cell's texts by task, repeat and example."""
-    for repeat in range(plan.settings.repeats):
-        for example in range(len(plan.tasks[task].examples)):
-            step = plan.step((task, repeat, example, cell)).turns[0]
-            if (record := by_name.get(names_of(plan.identify(step, engine)))) is not None:
-                yield (task, repeat, example), record
 
 
 def _fork(

@@ -22,6 +22,7 @@ from specbench.decoding.heads.kinds import KINDS
 from specbench.decoding.loop import DecodeOptions, Request, decode_all
 from specbench.decoding.records import Generation
 from specbench.decoding.sampling import Sampling
+from specbench.engine.cache import SlotCache
 from specbench.engine.device import require_working
 from specbench.engine.hardware import free_memory
 from specbench.engine.limits import busy_share
@@ -137,6 +138,9 @@ class SampleRunner:
             raise  # not caused by a sample: all others would fail too
         except Exception as error:
             require_working(self._pair.target.device)
+            for model in self._models_of(ready[0][0].cell) if ready else ():
+                if isinstance(cache := getattr(model, "cache", None), SlotCache):
+                    cache.clear()  # infinite states would reach texts that only mask them
             left = [step for step, _ in waiting.values()]
             failed = [(step, self._failed(step, error)) for step in left]
             del error  # it references tensors on the device
@@ -269,10 +273,10 @@ class SampleRunner:
             f"{cell.drafter} has others: leave out {cell.method}, or choose a head of kind "
             "features with --head",
         )
-        if not (policy := cell.drafter.policy):
-            return bound
-        softmax = self._plan.settings.temperature == 0 or cell.drafter.kind.greedy
-        control = Online(get_policy(policy), softmax=softmax)
+        policy = cell.drafter.policy
+        control = Online(get_policy(policy)) if policy else bound.control
+        if isinstance(control, Online):
+            control.softmax = self._plan.settings.temperature == 0 or cell.drafter.kind.greedy
         return bound._replace(control=control)
 
     def _warm_up_cell(self, ready: Sequence[Ready]) -> None:
@@ -285,15 +289,17 @@ class SampleRunner:
         control, static = self._bound[step.cell].control, self._pair_of(step.cell).engine.static
         for length in (*warmup_lengths(control, step.cell.draft_length, static), None):
             list(self._decode(ready, self._warm_up_tokens(step.plan), length))
-        models = [self._pair.target]
-        if step.cell.draft_length:
-            models += step.cell.drafter.kind.load(self._pair).runners(self._pair)
-        for model in models:
+        for model in self._models_of(step.cell):
             if model not in self._warm:  # read again, to time it with a warm processor
                 if self._plan.times == "all":
                     model.forget_prompts()
                 self._warm.append(model)
         self._warm_ups[group] = time.perf_counter() - began
+
+    def _models_of(self, cell: Cell) -> list[Any]:
+        """Return the models that a cell runs."""
+        drafter = cell.drafter.kind.load(self._pair) if cell.draft_length else None
+        return [self._pair.target, *(drafter.runners(self._pair) if drafter else ())]
 
     def _warm_up_tokens(self, task: TaskPlan) -> int:
         return WARM_UP_TOKENS

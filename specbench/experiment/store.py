@@ -23,7 +23,7 @@ from specbench.errors import SpecbenchError, UsageError
 from specbench.experiment import folders
 from specbench.experiment.identity import Key, sample_keys
 from specbench.experiment.plan import Plan, Step
-from specbench.files import cannot_write, clear_errors, make_folder, sync, write_atomically
+from specbench.files import clear_errors, make_folder, stored, sync, write_atomically
 from specbench.runs import records
 from specbench.runs.model import OK, SampleRecord
 from specbench.runs.run import COMPLETE, CONFIG, ENVIRONMENT, read_run
@@ -48,10 +48,7 @@ class Store:
     """
 
     def __init__(
-        self,
-        folder: Path,
-        config: Mapping[str, Any],
-        summarise: Summarise = lambda folder: None,
+        self, folder: Path, config: Mapping[str, Any], summarise: Summarise = lambda folder: None
     ) -> None:
         self.folder, self.run_id = folder, folders.run_id(folder, config)
         self._config = config
@@ -71,12 +68,10 @@ class Store:
         self.writing = False  # a record, which an interrupt must not tear
         self._process = os.getpid()
         self._made = not folder.exists()  # whether this store created the folder
-        try:
+        with clear_errors(folder):
             make_folder(folder)
             folders.require_same_run(folder, config)
             self._lock = lock(folder)
-        except OSError as error:
-            raise UsageError(cannot_write(folder, error)) from error
         self._new = not (folder / CONFIG).exists()
         try:
             for name in (records.RECORDS, records.TIMED_RECORDS):
@@ -108,7 +103,8 @@ class Store:
         is called after the tables of samples are written.
         """
         if output is not None:
-            if fresh and output.is_dir() and read_run(output, required=False).progress:
+            is_run = stored(output / records.RECORDS).exists()  # also without its configuration
+            if fresh and (is_run or read_run(output, required=False).progress):
                 lock(output).release()  # fails if it is in use
                 renamed = folders.unused(output.with_name(f"{output.name}-before"))
                 output.rename(renamed)
@@ -209,10 +205,6 @@ class Store:
         self._last_sync_seconds = time.monotonic() - began
         self._sync_seconds += self._last_sync_seconds
         return appended
-
-    def write_environment(self, environment: Mapping[str, Any]) -> None:
-        """Write ``environment.json``."""
-        write_atomically(self.folder / ENVIRONMENT, folders.as_json(environment))
 
     def __enter__(self) -> Self:
         return self

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 DISTANCE = Parameter(
-    "distance", 0.05, "the draft is near up to this divergence, in nats; 0 is sd", ge=0, sign="t="
+    "distance", 0.05, "near is a divergence up to this, in nats; 0 is sd", ge=0, exact=0, sign="t="
 )
 CONTRAST = Parameter("contrast", 0.5, "b, the power of p / q; 0 is p alone", ge=0, sign="b=")
 PLAUSIBLE = Parameter("plausible", 0.1, "a: only tokens with p >= a max p", gt=0, le=1, sign="a=")

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Literal, get_args, get_origin
 
-from specbench.errors import UsageError
+from specbench.errors import UsageError, require
 from specbench.methods.method import BOTH_MODELS, HEAD, Method, Parameter, rule
 from specbench.plugins import Plugin, declared, place
 
@@ -24,6 +24,8 @@ def own_method(plugin: Plugin) -> Method:
     """Return a rule of the user's own as a method; a parameter ``head`` is a trained head."""
     method = declared(plugin.function, Method) or declared(rule()(plugin.function), Method)
     assert method is not None
+    location = place(plugin.name, plugin.function)
+    require(method.control is None, f"{location}: leave control out of @rule, and give --drafting")
     return replace(
         method,
         name=plugin.name,

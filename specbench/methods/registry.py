@@ -69,7 +69,7 @@ def from_columns(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters of a row of a table by name, without blanks (None or NaN)."""
     parameters = {name: row[name] for name in PARAMETER_COLUMNS if row[name] == row[name]}
     settings = parameters.pop(SETTINGS, None) or ""
-    pairs = (part.split("=", 1) for part in settings.split())
+    pairs = (part.partition("=")[::2] for part in settings.split())
     further = {name: _value(text) for name, text in pairs}
     return {name: value for name, value in parameters.items() if value is not None} | further
 

@@ -213,12 +213,13 @@ def fly(
     follow, and 0.3 nats. The authors' code has W = 5 and a bound of 6.
     """
     strict = maximal_coupling(at, x, at.p)
-    size = max(1, min(window, at.n - 1))
+    most = at.draft_length or at.n  # whatever the other texts of the batch have drafted
+    size = max(1, min(window, most - 1))
     three = (at.p1 if at.greedy else at.p).topk(min(3, at.p.shape[-1]), -1).values
     unsure = entropy_of(three) >= entropy
     unsure &= pick(at.p1 if at.greedy else at.p, x) > 0
     accept, drafted = at.by_round(strict.accept * at.drafted), at.by_round(at.drafted)
-    following = max(size, min(bound or 0, at.n))
+    following = max(size, min(bound or 0, most))
     followed = torch.nn.functional.pad(drafted, (0, following))[:, following:]
     opens = at.by_round(unsure) & drafted & followed
     reached, closed = [torch.ones_like(accept[:, 0])], [torch.ones_like(accept[:, 0])]

@@ -37,6 +37,7 @@ class Positions(NamedTuple):
     greedy: bool  # true at temperature 0
     n: int = 1  # drafted tokens per round: N consecutive positions are the drafts of one text
     top: Tensor | None = None  # [K] largest logit of the target before any processing
+    draft_length: int | None = None  # N, where a policy may have drafted fewer for all texts
 
     @property
     def position(self) -> Tensor:

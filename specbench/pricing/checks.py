@@ -109,8 +109,9 @@ def compare(scores: Scores, records: Sequence[SampleRecord]) -> PriceCheck:
     texts = [row for row, text in enumerate(scores.names) if text.method != writer]
     scores = scores.of(texts) if texts else scores
     counts = [record.per_round.emitted or [] for record in records]
-    terms = [(sum(emitted), len(emitted)) for emitted in counts]
+    terms = [(sum(emitted), len(emitted), 1) for emitted in counts]
     labels, measured = cluster_sums(terms, [name_of(record).prompt for record in records])
+    measured = measured[:, :2] / measured[:, 2:]  # means, as a price has them
     drafter = drafter_of(cell)
     rule = cell.method
     stops = f"adaptive:{cell.cost}" if rule == "sd-adaptive" else drafter.policy

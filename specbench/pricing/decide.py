@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from specbench.analysis.statistics.estimates import wide
 from specbench.analysis.statistics.intervals import Floats, Interval, bootstrap, estimate, student
 from specbench.analysis.tables.table import Field, Table, number, with_interval
 from specbench.decoding.drafters.kind import DrafterKind
@@ -27,7 +28,6 @@ from specbench.files import write_atomically
 from specbench.pricing.costs import COSTS, Costs
 from specbench.pricing.flags import Schedule
 from specbench.pricing.rounds import PricedRounds, rate_of_length
-from specbench.pricing.tables import ends_of
 
 DECISION = "decision.csv"
 NOTICED = 0.0005  # of a speed-up
@@ -151,10 +151,9 @@ class Decision:
                 "batch_size": setting.batch,
                 "drafter": str(setting.drafter),
                 "draft_length": setting.length,
-                **ends_of("tokens_per_round", setting.tokens_per_round),
+                **wide({"tokens_per_round": setting.tokens_per_round}),
                 "seconds_per_token": setting.seconds_per_token,
-                **ends_of("speedup", setting.speedup),
-                **ends_of("break_even", setting.break_even),
+                **wide({"speedup": setting.speedup, "break_even": setting.break_even}),
                 "verdict": setting.verdict,
             }
             for setting in self.settings

@@ -54,7 +54,8 @@ def pass_seconds(
     """
     machine, engine, together = server.machine, server.engine, server.together
     rows = batch * tokens
-    caches = batch * model.bytes_cached(context) - (batch - 1) * model.bytes_cached(shared)
+    of_first, of_next = (_cached(server, model, tokens) for tokens in (context, context - shared))
+    caches = of_first + (batch - 1) * of_next
     read = model.bytes_read(rows) + caches
     reading = read / (engine.share * machine.bandwidth * together)
     computing = rows * _row_seconds(server, model)
@@ -73,6 +74,11 @@ def pass_seconds(
         sums = 2 * model.shape.layers
         layers += sums * (machine.hop + rows * model.shape.width * 2 / machine.link)
     return joined + layers
+
+
+def _cached(server: Deployment, model: ServedModel, tokens: float) -> float:
+    """Return the bytes of a text's cache on all devices: more of them than heads store copies."""
+    return model.bytes_cached(tokens) * max(1, server.together // model.shape.kv_heads)
 
 
 def _row_seconds(server: Deployment, model: ServedModel) -> float:
@@ -136,8 +142,9 @@ def most_texts(
     """
     models = [target, *([drafting.model] if drafting and drafting.model else [])]
     room = server.memory - sum(model.bytes_stored for model in models)
-    shared = sum(model.bytes_cached(workload.shared) for model in models)
-    of_text = sum(model.bytes_cached(workload.context - workload.shared) for model in models)
+    shared = sum(_cached(server, model, workload.shared) for model in models)
+    tokens = workload.context - workload.shared
+    of_text = sum(_cached(server, model, tokens) for model in models)
     return (room - shared) / max(of_text, 1.0)
 
 
@@ -146,10 +153,11 @@ def require_fits_machine(
 ) -> None:
     """Refuse a batch or a target that the machines cannot hold."""
     heads = target.shape.kv_heads
+    fitting = [n for n in range(2, 2 * heads + 1) if heads % n == 0 or n % heads == 0]
     require(
-        server.together == 1 or heads % server.gpus == 0,
-        f"--gpus {server.gpus} does not divide the {heads} key-value heads of the target: choose "
-        f"{' or '.join(str(n) for n in range(2, heads + 1) if heads % n == 0) or 1}",
+        server.together == 1 or heads % server.gpus == 0 or server.gpus % heads == 0,
+        f"--gpus {server.gpus} neither divides the {heads} key-value heads of the target nor is a "
+        f"multiple: choose {' or '.join(map(str, fitting))}",
     )
     most = most_texts(server, target, drafting, workload)
     needed = target.bytes_stored + (drafting.model.bytes_stored if drafting.model else 0)

@@ -75,6 +75,11 @@ def read_reports(paths: Sequence[Path], batches: Sequence[int] = ()) -> Costs:
         f"measure {min(batches)} to {2 * max(batches)} or more, as llama-bench -p 1,2,3,4,5,6,8 "
         "-n 32",
     )
+    require(
+        not of_draft or (min(of_draft) <= batches[0] and batches[-1] <= max(of_draft)),
+        f"{source} has passes of the draft over {', '.join(map(str, sorted(of_draft)))} tokens: "
+        f"measure {batches[0]} to {batches[-1]} of them too, one for each text of a batch",
+    )
     table = []
     for batch in batches:
         drafting = _at(of_draft, batch) if of_draft else np.zeros(1)

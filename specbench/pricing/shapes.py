@@ -151,7 +151,7 @@ _OF_FILES = re.compile(r"(?<![a-z0-9])i?q([2-8])")  # llama.cpp's, also of the o
 _MORE_BITS = {2: 1.2, 3: 0.9, 4: 0.9, 5: 0.7, 6: 0.6, 7: 0.5, 8: 0.5}
 _FORMATS = {
     r"nvfp4|(?<!mx)fp4": 4.5,
-    r"awq|gptq|mxfp4|w4a|int-?4|4-?bit|^4$": 4.25,
+    r"awq|gptq(?!.?int-?8)|mxfp4|w4a|int-?4|4-?bit|^4$": 4.25,
     r"fp8|int-?8|w8a|8-?bit|e4m3|e5m2|^8$": 8,
     r"(bf|fp|float|f)16|16-?bit|half|^16$": 16,
     r"(fp|float|f)32": 32,
@@ -259,13 +259,22 @@ def shape_of_config(values: Mapping[str, Any], name: str) -> Shape:
             window=value("sliding_window"),
             cache_values=rank + value("qk_rope_head_dim") if rank else None,
             attention=_latent_attention(config) if rank else None,
-            bits=quantised.get("bits") or bits_of(str(quantised.get("quant_method"))) or 16,
+            bits=quantised.get("bits") or _bits_of_quantised(quantised),
         )
     except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         reason = f"no {error}" if isinstance(error, KeyError) else "sizes that do not fit together"
         raise UsageError(
             f"the configuration of {shown(name)} has {reason}: give the one of a language model"
         ) from error
+
+
+def _bits_of_quantised(described: Mapping[str, Any]) -> float:
+    """Return the bits of weights by how a configuration describes their quantisation."""
+    if named := re.search(r"'weights': \{[^{}]*'num_bits': (\d+)", str(described)):
+        return int(named[1])  # compressed-tensors
+    forms = [described.get("quant_algo"), described.get("quant_method")]
+    forms += [n.removeprefix("load_in_") for n in described if "load_in_" in n and described[n]]
+    return next(filter(None, map(bits_of, map(str, forms))), 16)
 
 
 def _latent_attention(config: Mapping[str, Any]) -> int:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from specbench.analysis.statistics.intervals import Interval, bootstrap, estimate, ratio
+from specbench.analysis.statistics.estimates import wide
+from specbench.analysis.statistics.intervals import bootstrap, estimate, ratio
 from specbench.analysis.tables.shown import ENDS
 from specbench.analysis.tables.table import Field, Table, number, with_interval
 from specbench.decoding.drafters.kind import DrafterKind
@@ -47,16 +48,12 @@ def priced_rows(
                 sums = scores.of(texts).by_prompt(columns[texts])  # [n, 3] by prompt
                 totals, n = bootstrap(sums), len(sums)
                 figures = {
-                    **ends_of("tokens_per_round", estimate(ratio(totals[:, :2]), n)),
-                    **ends_of("drafted_per_round", estimate(ratio(totals[:, [2, 1]]), n)),
+                    "tokens_per_round": estimate(ratio(totals[:, :2]), n),
+                    "drafted_per_round": estimate(ratio(totals[:, [2, 1]]), n),
                 }
-                rows.append({**({by: category} if by else {}), **setting, **figures, "n": n})
+                category_of = {by: category} if by else {}
+                rows.append({**category_of, **setting, **wide(figures), "n": n})
     return pd.DataFrame(rows)
-
-
-def ends_of(name: str, interval: Interval) -> dict[str, float]:
-    """Return the columns of a statistic with its interval."""
-    return dict(zip((f"{name}{end}" for end in ENDS), interval[:3], strict=True))
 
 
 def price_table(rows: pd.DataFrame, title: str, by: str) -> Table:

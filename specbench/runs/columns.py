@@ -75,12 +75,23 @@ def parameter(name: str) -> Any:
     return column("", meaning, "other methods")
 
 
+EXPECTED_ACCEPTANCE = column(
+    "fraction",
+    "mean acceptance probability over the positions judged, computed before the draw",
+    UNDRAFTED,
+)
+MEAN_WEIGHT = column(
+    "fraction", "mean weight on the target over the positions judged", "rules without a weight"
+)
+RUN_ID = column(
+    "", "name of the run: that of its folder when it was created; shards of a run share one"
+)
+
+
 class CellColumns(TableRow):
     """The columns that define a cell: its samples differ only in prompt, seed and repeat."""
 
-    run_id: str = column(
-        "", "name of the run: that of its folder when it was created; shards of a run share one"
-    )
+    run_id: str = RUN_ID
     pair: str = column("", "name of the pair of target and draft")
     task: str = column("", "name of the task")
     method: str = column("", "verification method, as named by `specbench list methods`")

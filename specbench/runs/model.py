@@ -13,6 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from specbench.errors import RunError, UsageError
 from specbench.runs.columns import (
+    EXPECTED_ACCEPTANCE,
+    MEAN_WEIGHT,
     NO_BENCHMARK,
     NO_SERVER,
     UNDRAFTED,
@@ -87,14 +89,8 @@ class SampleRecord(SampleColumns):
     acceptance_length: float | None = column(
         "tokens/round", "tokens emitted per round, including the target's own token", UNDRAFTED
     )
-    expected_acceptance: float | None = column(
-        "fraction",
-        "mean acceptance probability over the positions judged, computed before the draw",
-        UNDRAFTED,
-    )
-    mean_weight: float | None = column(
-        "fraction", "mean weight on the target over the positions judged", "rules without a weight"
-    )
+    expected_acceptance: float | None = EXPECTED_ACCEPTANCE
+    mean_weight: float | None = MEAN_WEIGHT
     prefill_seconds: float | None = column(
         "s",
         "prefill time of both models; of a server, its share of the time until the first token",

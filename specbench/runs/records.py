@@ -194,7 +194,7 @@ def write_examples(folder: Path, tasks: Mapping[str, Iterable[Example]]) -> None
         for task, examples in tasks.items()
         for example in examples
     )
-    write_atomically(folder / EXAMPLES, "".join(lines))
+    write_atomically(folder / EXAMPLES, "".join(lines).encode(errors="replace"))  # surrogates
 
 
 def read_examples(folder: Path) -> dict[str, dict[str, Example]]:

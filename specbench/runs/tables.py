@@ -6,7 +6,10 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from specbench.runs.columns import (
+    EXPECTED_ACCEPTANCE,
     FEW_PROMPTS,
+    MEAN_WEIGHT,
+    RUN_ID,
     UNDRAFTED,
     UNRECORDED,
     CellColumns,
@@ -27,14 +30,8 @@ class RoundRow(SampleColumns):
     emitted: int = column(
         "tokens", "tokens added by the round: the accepted ones and usually one from the target"
     )
-    expected_acceptance: float | None = column(
-        "fraction",
-        "mean acceptance probability over the positions judged, computed before the draw",
-        UNDRAFTED,
-    )
-    mean_weight: float | None = column(
-        "fraction", "mean weight on the target over the positions judged", "rules without a weight"
-    )
+    expected_acceptance: float | None = EXPECTED_ACCEPTANCE
+    mean_weight: float | None = MEAN_WEIGHT
     rejected: int | None = column(
         "token id", "drafted token at the first rejection", "nothing was rejected; not recorded"
     )
@@ -121,9 +118,7 @@ class Metrics(TableRow):
         "rounds",
         UNDRAFTED,
     )
-    mean_weight: float | None = column(
-        "fraction", "mean weight on the target over the positions judged", "rules without a weight"
-    )
+    mean_weight: float | None = MEAN_WEIGHT
     seconds_per_sample: float = column("s", "mean time per sample, including prefill")
     tokens_per_second: float = column("tokens/s", "pooled: output tokens / time, including prefill")
     tokens_per_second_sample_mean: float = column(
@@ -171,9 +166,7 @@ class Metrics(TableRow):
 class RunRow(TableRow):
     """A run."""
 
-    run_id: str = column(
-        "", "name of the run: that of its folder when it was created; shards of a run share one"
-    )
+    run_id: str = RUN_ID
     pair: str | None = column("", "name of the pair of target and draft", UNRECORDED)
     folder: str = column("", "folder of the run")
     state: str | None = column("", "complete, interrupted, failed or running", UNRECORDED)

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from typing import Any, Protocol
 
+from specbench.errors import require
+
 # Prompt formats: with the model's chat template, or unchanged.
 CHAT, PLAIN = "chat", "plain"
 
@@ -79,6 +81,8 @@ class Example:
         outcome: dict[str, Any] = {"greedy": record.greedy, "cut": record.stopped_by == "length"}
         if not (turn := record.turn):
             return replace(self, **outcome)
+        there = 1 <= turn <= len(self.turns)
+        require(there, f"{self.id} has no turn {turn}: it was not recorded with this example")
         prompt, reference = self.turns[turn - 1], self.references[turn - 1]
         outcome["alternatives"] = self.alternatives[turn - 1 : turn]
         return replace(self, prompt=prompt, reference=reference, **outcome)

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from specbench.analysis.statistics import proportions
 from specbench.analysis.statistics.front import lead_of_means
 from specbench.analysis.statistics.intervals import FEWEST, Floats, Interval, mean_interval
-from specbench.analysis.statistics.proportions import POWER, smallest_shown, unit_difference
 from specbench.analysis.tables.table import with_interval
 from specbench.errors import UsageError
 from specbench.tasks.metrics import Metric
@@ -111,7 +111,9 @@ class Point(NamedTuple):
         """Return the figures with their intervals, for ``head.json``."""
         figures: dict[str, Any] = {"weight": self.weight}
         for name, values in (("quality", self.quality), ("acceptance", self.acceptance)):
-            mean = mean_interval(values, np.arange(len(values)))
+            is_binary = proportions.is_binary(values)
+            interval = proportions.proportion_interval if is_binary else mean_interval
+            mean = interval(values, np.arange(len(values)))
             figures |= {name: mean.value, f"{name}_interval": [mean.low, mean.high]}
         return figures
 
@@ -145,11 +147,11 @@ class Worth(NamedTuple):
             return f"above the randomised static front ({by})"
         if high < 0:
             return f"below the randomised static front ({by})"
-        detectable = metric.scale * smallest_shown(distance)
+        detectable = metric.scale * proportions.smallest_shown(distance)
         collapse = f"; collapsed to the {self.collapsed}" if self.collapsed else ""
         return (
             f"not shown to be above the randomised static front ({by}; {detectable:.1f} points "
-            f"would be shown in {100 * POWER:.0f} % of such measurements){collapse}"
+            f"would be shown in {100 * proportions.POWER:.0f} % of such measurements){collapse}"
         )
 
     def described(self, metric: Metric) -> dict[str, Any]:
@@ -161,7 +163,8 @@ class Worth(NamedTuple):
             **{"better": bool(distance.low > 0), "n": distance.n, "distance": distance.value},
             "distance_least": distance.least,
             "distance_interval": [distance.low, distance.high],
-            **{"smallest_shown": smallest_shown(distance), "head": self.head.described()},
+            "smallest_shown": proportions.smallest_shown(distance),
+            "head": self.head.described(),
             "others": [
                 {"name": name, **point.described()}
                 for name, point in zip(names, self.static, strict=True)
@@ -214,7 +217,7 @@ def require_enough(prompts: int, task: str) -> None:
 def require_trade(static: Sequence[Point], task: str, metric: Metric) -> None:
     """Raise ``NothingToLearnError`` unless the target is measurably better than the draft."""
     target, draft = static[0], static[-1]
-    gained = unit_difference(target.quality, draft.quality)
+    gained = proportions.unit_difference(target.quality, draft.quality)
     if gained.low > 0 and draft.acceptance.mean() > target.acceptance.mean():
         return
     scale = metric.scale

@@ -86,11 +86,8 @@ class Goal:
 
     def __init__(self, static: Sequence[Point]) -> None:
         self.static, self.target, self.draft = static, static[0], static[-1]
-
-    @property
-    def permitted_loss(self) -> float:
-        """The quality that the start may lose, as a score from 0 to 1."""
-        return float(MOST_LOST * (self.target.quality.mean() - self.draft.quality.mean()))
+        between = float(self.target.quality.mean() - self.draft.quality.mean())
+        self.permitted_loss = MOST_LOST * between  # of the start, as a score from 0 to 1
 
     @property
     def first_weight(self) -> float:
@@ -146,23 +143,19 @@ class QualityGoal(Goal):
 
     def __init__(self, static: Sequence[Point], loss: float) -> None:
         super().__init__(static)
-        self.loss = loss
-
-    @property
-    def permitted_loss(self) -> float:
-        """The largest loss of quality, as a score from 0 to 1."""
-        return self.loss
+        self.permitted_loss = loss
 
     def merit(self, point: Point, distance: float) -> list[float]:
         """Return the quality lost beyond the goal, negative, and the acceptance."""
         lost = float((self.target.quality - point.quality).mean())
-        return [-max(lost - self.loss, 0.0), float(point.acceptance.mean())]
+        return [-max(lost - self.permitted_loss, 0.0), float(point.acceptance.mean())]
 
     def next_multiplier(
         self, multiplier: Multiplier, quality: float, acceptance: float, done: float
     ) -> Multiplier:
         """Return the multiplier by the quality that is lost, relative to the permitted loss."""
-        return multiplier.for_quality((float(self.target.quality.mean()) - quality) / self.loss)
+        lost = float(self.target.quality.mean()) - quality
+        return multiplier.for_quality(lost / self.permitted_loss)
 
 
 def goal_of(recipe: HeadRecipe, metric: Metric, static: Sequence[Point]) -> Goal:

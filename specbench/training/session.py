@@ -12,7 +12,6 @@ import io
 import logging
 import pickle
 import platform
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -117,7 +116,6 @@ def carry_out(
         # After a kill between two checkpoints, some are a step ahead.
         done = min(len(training.history) for training in left.values())
         now = {folder: t for folder, t in left.items() if len(t.history) == done}
-        began = time.perf_counter()
         for (folder, training), texts in zip(now.items(), draw_texts([*now.values()]), strict=True):
             try:
                 progress = training.learn(*texts)
@@ -130,7 +128,9 @@ def carry_out(
             _save_checkpoint(training, folder / CHECKPOINT)
             report(folder, progress)
         if done == first:
-            pace, rest = time.perf_counter() - began, training.recipe.steps - done - 1
+            steps = [training.history[-1] for f, training in now.items() if f not in failed]
+            pace = sum(step.rollout_seconds + step.update_seconds for step in steps)
+            rest = training.recipe.steps - done - 1  # without the seconds of checks
             logger.warning(f"{training.task.name}: a step takes {pace:.1f} s, and {rest} are left")
     descriptions = []
     for folder, training in ((f, t) for f, t in trainings.items() if f not in failed):

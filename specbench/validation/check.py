@@ -25,7 +25,7 @@ from specbench.config import AUTO
 from specbench.decoding.drafters.registry import MODEL
 from specbench.decoding.heads.bind import bind
 from specbench.decoding.heads.head import Head
-from specbench.decoding.records import Generation, RoundRecord
+from specbench.decoding.records import Generation
 from specbench.decoding.sampling import Sampling
 from specbench.engine.device import choose_device, now
 from specbench.engine.hardware import copy_bandwidth, free_memory
@@ -81,13 +81,18 @@ def check_own_draft(setup: Setup, contexts: Sequence[Context], *, exact: bool) -
 
     The control is the pair's draft, which must be accepted less often.
     """
-    pair = setup.pair
-    twins = replace(pair, draft=pair.target.twin())
-    rounds = _rounds(setup._replace(pair=twins), contexts)
-    mean_of_draft = _mean(_rounds(setup, contexts))
+    setup = setup._replace(texts=max(1, TEXTS // len(contexts)))
+    twins = replace(setup.pair, draft=setup.pair.target.twin())
+    rounds, of_draft = (
+        [record for texts in sample(s, contexts) for text in texts for record in text.rounds]
+        for s in (setup._replace(pair=twins), setup)
+    )
+    mean, mean_of_draft = (
+        fmean(chance for record in records for chance in record.expected)
+        for records in (rounds, of_draft)
+    )
     drafts = sum(record.accepted + (record.rejected is not None) for record in rounds)
     accepted = sum(record.accepted for record in rounds)
-    mean = _mean(rounds)
     sentence = (
         f"{accepted:,} of {drafts:,} drafts accepted, mean probability {mean:.6f} "
         f"(with the pair's draft {mean_of_draft:.3f})"
@@ -130,15 +135,6 @@ def check_time(pair: LoadedPair, context: Context) -> Finding:
     }
     subject = f"autoregressive, {str(pair.target.dtype).removeprefix('torch.')}"
     return Finding(TIME, subject, TIME, *judged(not possible, False, sentence, facts))
-
-
-def _rounds(setup: Setup, contexts: Sequence[Context]) -> list[RoundRecord]:
-    batch = sample(setup._replace(texts=max(1, TEXTS // len(contexts))), contexts)
-    return [record for texts in batch for text in texts for record in text.rounds]
-
-
-def _mean(rounds: Sequence[RoundRecord]) -> float:
-    return fmean(probability for record in rounds for probability in record.expected)
 
 
 EXACT = "float32"

@@ -231,10 +231,11 @@ def finding_of(name: str, subject: str, faults: Collection[str]) -> Finding:
 def named(row: Record) -> str:
     """Return the name of a sample, or of a row of the summary."""
     values = {name: None if value == "" else value for name, value in row.items()}
-    length = f"N = {values['draft_length']:g}" if values["draft_length"] else ""
-    repeat = f"repeat {values['repeat']:g}" if values.get("repeat") else ""
-    turn = f"turn {values['turn']:g}" if values.get("turn") else ""
-    last = values.get("sample_id") or values.get("metric")
-    return ", ".join(
-        filter(None, [values["task"], method_label(values), length, last, turn, repeat])
+    whole = {n: f"{v:g}" if isinstance(v, float) else v for n, v in values.items()}
+    length, turn, repeat = (
+        f"{noun} {whole[name]}" if values.get(name) else ""
+        for name, noun in (("draft_length", "N ="), ("turn", "turn"), ("repeat", "repeat"))
     )
+    last = values.get("sample_id") or values.get("metric")
+    parts = [values["task"], method_label(values), length, last, turn, repeat]
+    return ", ".join(filter(None, parts))

@@ -37,8 +37,8 @@ class Placed(Positions):
     def part(self, rows: Tensor) -> Placed:
         """Return the positions of a mask ``[K]``."""
         tensors = (tensor[rows] if len(tensor) else tensor for tensor in self[:6])
-        further = (None if tensor is None else tensor[rows] for tensor in self[8:])
-        return Placed._make((*tensors, False, 1, *further)).at(self._position[rows])
+        top = None if self.top is None else self.top[rows]
+        return Placed._make((*tensors, False, 1, top, None)).at(self._position[rows])
 
 
 class Laws(NamedTuple):
@@ -82,7 +82,7 @@ def laws_at(
     states += [] if draft else [p.new_empty(len(p), 0)]  # a copying drafter has none
     singles = [part.float() for part in next_law[:4]]
     largest = p_logits.amax(-1).float()
-    positions = Placed._make((*singles, *states, False, 1, largest)).at(next_law.position)
+    positions = Placed._make((*singles, *states, False, 1, largest, None)).at(next_law.position)
     if method.rule is None:
         return Laws(next_law, Split(torch.zeros_like(next_law.p), next_law.p), None, positions)
     weight = None if method.head is None else method.head.weigh(positions).double()

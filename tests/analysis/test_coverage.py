@@ -144,6 +144,13 @@ def test_a_paired_difference_is_tangos_and_repeats_that_always_agree_count_once(
         assert repeated[:4] == pytest.approx(expected[:4])
 
 
+def test_a_prompt_with_more_texts_weighs_more_in_a_difference_too():
+    prompts = np.minimum(np.arange(100), 70)  # the last prompt has 30 texts
+    for mine in (prompts < 70, (prompts < 70) | (np.arange(100) == 99)):
+        difference = paired_difference(mine, prompts, np.ones(100), prompts)
+        assert difference.value == pytest.approx(mine.mean() - 1) and difference.n == 71
+
+
 def test_differences_of_other_scores_are_those_of_a_t_test_of_shared_prompts():
     rng = np.random.default_rng(5)
     mine, theirs = rng.random(60), rng.random(60)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import product
+from itertools import chain, product
 from typing import Any
 
 import numpy as np
@@ -218,6 +218,27 @@ def test_turns_and_repeats_of_a_prompt_are_one(make):
     for name in ("quality_difference", "differ", "prompts_needed"):
         assert many[name] == pytest.approx(once[name])
     assert many["quality_difference_low"] == pytest.approx(once["quality_difference_low"], 0.05)
+
+
+def test_the_mean_of_heads_has_the_session_the_drafter_and_the_draft_length_of_its_heads(make):
+    """The target was timed again, twice as fast, in the session of the heads."""
+
+    def cell(method, seconds, **values):
+        rows = answers(np.ones(20), method=method, decode_seconds=seconds, prefill_seconds=0.0)
+        return [row | {"draft_length": 5} | values for row in rows]
+
+    heads = [
+        cell("diversed", 0.25, head=f"h/seed-{seed}", drafter=drafter, session=1)
+        for seed, drafter in product(range(2), ("model", "greedy"))
+    ]
+    base = make(*cell("sd", 1.0), *cell("sd", 9.0, draft_length=3))
+    again = make(*cell("sd", 0.5, session=1)).assign(timing="baseline")
+    rows = margin_rows(pd.concat([base, again, make(*chain(*heads))]), "sd", 2)
+    assert [*rows[rows["seeds"] == 2]["times_as_fast"]] == pytest.approx([2.0, 2.0])
+    assert [*rows[rows["seeds"] == 1]["times_as_fast"]] == pytest.approx([2.0] * 4)
+    apart = make(*heads[0], *(row | {"session": 0} for row in heads[2]))  # no common times
+    mean = margin_rows(pd.concat([base, again, apart]), "sd", 2).iloc[-1]
+    assert mean["seeds"] == 2 and np.isnan(mean["times_as_fast"])
 
 
 def test_a_baseline_must_be_one_method(make, stored):

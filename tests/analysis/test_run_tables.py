@@ -11,8 +11,10 @@ from specbench.analysis.statistics.points import settings_of
 from specbench.analysis.statistics.summary import prompt_counts, summarise
 from specbench.analysis.tables import run_tables
 from specbench.analysis.tables.table import to_text
-from specbench.analysis.written import summary_page
+from specbench.analysis.written import write_summary
 from specbench.errors import UsageError
+
+from ..synthetic import write_samples
 
 
 def results_of(samples):
@@ -35,18 +37,23 @@ def shown(figure, form="+.1f"):
     return f"{lead} [{low:{form}}, {high:{form}}]"
 
 
-def test_a_page_has_the_distances_of_the_comparison_for_each_drafter(samples):
+def page_of(folder, samples):
+    write_summary(write_samples(folder, samples))
+    return (folder / "summary.md").read_text(encoding="utf-8")
+
+
+def test_a_page_has_the_distances_of_the_comparison_for_each_drafter(samples, tmp_path):
     samples = samples[samples["weight"].isna() | samples["weight"].isin([0.2, 0.8])]
     settings = settings_of(samples[samples["task"] == "mini-math"])
     (diversed,) = (setting for setting in settings if setting.method == "diversed")
     gap = gap_between([diversed], front_of(settings), "acceptance")
-    page = summary_page(results_of(samples))
+    page = page_of(tmp_path / "one", samples)
     section = page.partition("At equal acceptance: mini-math")[2].partition("At equal")[0]
     line = "".join(line for line in section.splitlines() if line.startswith("| diversed"))
     assert shown(gap.above) in line and shown(gap.above_measured) in line
     assert f"{gap.between[0]} to {gap.between[1]}, {100 * abs(gap.step):.0f} points apart" in line
     other = samples[samples["draft_length"] > 0].assign(drafter="prompt-lookup", quality=1.0)
-    both = summary_page(results_of(pd.concat([samples, other])))
+    both = page_of(tmp_path / "both", pd.concat([samples, other]))
     assert shown(gap.above) in both and shown(gap.above_measured) in both
     assert "no control for sharpening" in page
 
@@ -171,6 +178,9 @@ def summary(make):
     )
 
 
+TWO = {"drafter": ["model", "suffix"]}
+
+
 def test_the_table_is_tidy_and_has_every_head_on_every_task(summary):
     table = run_tables.transfer_data(summary)
     assert list(table) == run_tables.TRANSFER
@@ -179,7 +189,7 @@ def test_the_table_is_tidy_and_has_every_head_on_every_task(summary):
     for (head, task), (quality, accepted) in CELLS.items():
         assert by_cell.loc[(head, task, "quality"), "value"] == pytest.approx(quality)
         assert by_cell.loc[(head, task, "draft_acceptance_rate"), "value"] == accepted / 25
-    for change in ({"head": "bundled"}, {"run_id": ["one", "two"]}, {"draft_length": [3, 5]}):
+    for change in ({"head": "bundled"}, {"run_id": ["one", "two"]}, {"draft_length": [3, 5]}, TWO):
         wrong = summary.assign(**{k: np.resize(v, len(summary)) for k, v in change.items()})
         with pytest.raises(UsageError):
             run_tables.transfer_data(wrong)

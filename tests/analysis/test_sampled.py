@@ -4,7 +4,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.statistics.sampled import Fault, Traits, compare_texts, power, tempered
+from specbench.analysis.statistics.sampled import (
+    LEVEL,
+    PERMUTATIONS,
+    Fault,
+    Traits,
+    compare_texts,
+    power,
+    tempered,
+)
 from specbench.analysis.verdicts.sampling import (
     DIFFER,
     SAME,
@@ -163,6 +171,9 @@ def test_a_sentence_says_what_is_seen_and_what_would_have_been(monkeypatch):
     assert lines[0].startswith(told)
     assert lines[1].startswith("cold: texts differ from those of plain (p = ")
     assert lines[2].startswith("greedy texts in ") and "% of such runs" in lines[2]
+    # With 200 arms Holm's correction asks for a p value below that of all usual permutations.
+    alike = [of[:1] * len(of) for of in plain]
+    assert compare_texts(plain, alike, level=LEVEL / 200).p < 1 / (1 + PERMUTATIONS)
     few = frame(plain=[of[:3] for of in plain], fast=[of[:3] for of in fast])
     assert [*sampling_rows(few, "plain")["same_texts"]] == [UNKNOWN]
     greedy = frame(plain=plain, fast=fast).assign(temperature=0.0)

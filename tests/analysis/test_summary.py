@@ -240,6 +240,11 @@ def test_further_metrics_have_columns_and_pass_at_k_needs_k_scored_repeats(make)
     assert cell["pass@2_low"] == row(summary, "pass@2")["ci_low"]
     assert [shown(name).heading for name in ("rouge1", "pass@2")] == ["ROUGE-1", "pass@2"]
     assert shown("pass@2").scale == shown("pass@1").scale
+    of_prompt = repeated(make)  # three examples of each of four prompts
+    of_prompt["example"] = of_prompt["sample_id"]
+    of_prompt["sample_id"] = of_prompt["sample_id"].str[1]
+    doubled = row(summarise(of_prompt), "pass@2")
+    assert (doubled["value"], doubled["n"]) == (pytest.approx(cell["pass@2"]), 4)
     fewer = repeated(make, passes={**PASSES, "b0": [0, 0, 0, 0]})
     assert {"pass@2", "pass@5"} & set(summarise(fewer)["metric"]) == {"pass@2"}
     samples = repeated(make)

@@ -208,6 +208,11 @@ EDITS: dict[str, tuple[Edit, str, str]] = {
         SUMMARY,
         "quality: value is 0.123",
     ),
+    "a length in words": (
+        in_table("summary.csv", lambda rows: rows[0].update(draft_length="many", settings="odd")),
+        SUMMARY,
+        "is not in samples.jsonl",
+    ),
     "a value less": (in_table("summary.csv", list.pop), SUMMARY, "is missing from summary.csv"),
     "the page": (replaced_on_the_page, "summary.md follows from samples.jsonl", "score RUN"),
 }

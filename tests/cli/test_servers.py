@@ -14,7 +14,7 @@ import pytest
 from tasks.measure.servers.proxy import proxied
 
 from ..serving.fake import Fake, Fault, Handler, arms, serving, solved, threaded
-from .made import records
+from .made import configure, records
 
 FOLDER = Path("run")
 RUN = ("run", "-t", "mini-math", "--no-progress", "--output", "run")
@@ -49,6 +49,8 @@ def test_two_arms_are_measured_in_turns_and_scored(cli):
     assert len({*seeds}) == 6 and len(seeds) == 12
     environment = json.loads(Path("run/environment.json").read_text(encoding="utf-8"))
     assert environment["servers"]["plain"]["version"] == "1.2.3"
+    configure(Path("run"), lambda config: config["settings"].update(engine="eager"))
+    assert "settings are those of the plan" in cli("verify", "run", "-n", "0", code=0).out
 
 
 def test_as_many_requests_are_in_flight_as_asked_for_and_no_more(cli):

@@ -12,6 +12,7 @@ import pytest
 from specbench.cli import measure
 from specbench.errors import UsageError
 
+from ..told import listed
 from .made import rows
 
 ROOT = Path(__file__).parents[2]
@@ -26,40 +27,13 @@ def variants(folder: Path, *names: str) -> list[tuple[str, ...]]:
     return list(dict.fromkeys(tuple(row[n] for n in ("method", *names)) for row in rows(folder)))
 
 
-@pytest.mark.parametrize(
-    ("line", "columns", "expected"),
-    [
-        (
-            "sweep-weights --weights 0,1 --draft-length 3,5 -m autoregressive,sd,static",
-            ("weight", "draft_length"),
-            [
-                ("autoregressive", "", "0"),
-                *(("sd", "", n) for n in "35"),
-                *(("static", w, n) for w in ("0.0", "1.0") for n in "35"),
-            ],
-        ),
-        (
-            "sweep-weights --weights 0,1 -m gated,sd",
-            ("weight",),
-            [("gated", "0.5"), ("sd", ""), ("static", "0.0"), ("static", "1.0")],
-        ),
-        (
-            "sweep-weights --weights 0.2,0.6 -m sd,cactus --set divergence=0.5,1",
-            ("divergence", "weight"),
-            [
-                ("sd", "", ""),
-                *(("cactus", d, "") for d in ("0.5", "1.0")),
-                *(("static", "", w) for w in ("0.2", "0.6")),
-            ],
-        ),
-    ],
-)
+@pytest.mark.parametrize(("line", "columns", "expected"), listed("cli/sweeps.txt"))
 def test_a_grid_is_measured_with_its_anchors(cli, engine, tmp_path, line, columns, expected):
     cli(*line.split(), *FAST, code=0)
     measured = variants(tmp_path / "r", *columns)
     if expected[0][0] != "autoregressive":  # it is measured with any draft
         assert measured.pop(0) == ("autoregressive", *("" for _ in columns))
-    assert measured == expected
+    assert measured == [*map(tuple, expected)]
 
 
 def test_heads_that_are_named_by_their_tasks_are_compared_on_every_task(cli, engine, tmp_path):

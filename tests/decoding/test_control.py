@@ -13,6 +13,7 @@ from specbench.errors import UsageError
 from specbench.methods import laws
 from specbench.methods.control import warmup_lengths
 from specbench.methods.exact import block
+from specbench.methods.serving import fly
 from specbench.methods.strict import sd
 from specbench.plugins import declared
 
@@ -63,9 +64,10 @@ def test_every_round_length_is_warmed_up():
 
 def test_a_text_does_not_depend_on_its_neighbours_and_has_the_targets_law():
     pair, control = tiny_pair("llama"), adaptive(0.15)
-    together = side_by_side(pair, sd, 3, control=control)
-    alone = [run(pair, list(r.prompt), sd, sample_key=r.key, control=control) for r in REQUESTS]
-    assert [said(g) for g in together] == [said(g) for g in alone]
+    for rule in (partial(fly, window=6, entropy=0.0), sd):  # a window of fly depends on N
+        together = side_by_side(pair, rule, 3, control=control)
+        alone = [run(pair, list(r.prompt), rule, r.key, control=control) for r in REQUESTS]
+        assert [said(g) for g in together] == [said(g) for g in alone]
     assert len({r.proposed for g in together for r in g.rounds}) > 2
     samples, models = sample(lookup_pair(), sd, control=adaptive(0.3)), enumeration()
     assert p_value(samples, models.law(laws.sd, 2, LENGTH)) > LOWEST_P

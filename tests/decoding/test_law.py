@@ -19,6 +19,7 @@ from specbench.methods.laws import Split, total
 from ..engine.tiny import build, config, pair_of, random_prompt
 from ..methods.test_block import greedy_block
 from ..methods.test_laws import residual_p, unprocessed_q
+from ..told import listed
 from .exact import LOWEST_P, Enumeration, last_logits, p_value
 from .helpers import constantly, run_all
 
@@ -87,21 +88,7 @@ def enumeration(prompt: list[int] | None = None, **processing: Any) -> Enumerati
     return Enumeration(real.target.model, real.draft.model, prompt, **processing)
 
 
-CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
-    ("autoregressive", {}, {}),
-    ("sd", {}, {}),
-    ("sd", {}, {"temperature": 0.7, "top_k": 4, "top_p": 0.8}),
-    ("static", {"weight": 0.4}, {"top_p": 0.8}),
-    ("sd", {}, {"temperature": 0.7, "min_p": 0.3}),
-    ("lossy", {"lenience": 0.5}, {"temperature": 0.7}),
-    ("speccascade", {"rule": "token-v3", "alpha": 0.5}, {"temperature": 0.7}),
-    ("block", {}, {"temperature": 0.7, "top_k": 4}),
-    ("mentored", {"budget": 0.05}, {"top_p": 0.8}),
-    ("typical", {"epsilon": 0.3, "delta": 0.9}, {}),
-    ("cactus", {"divergence": 0.05}, {}),
-    ("sharpened", {"target_temperature": 0.5, "target_min_p": 0.1}, {}),
-    ("gated", {"gate": 0.4, "weight": 0.2}, {"temperature": 0.7}),
-]
+CASES = listed("decoding/law.txt")
 
 
 @pytest.mark.parametrize(("method", "parameters", "processing"), CASES)

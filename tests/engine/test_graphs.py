@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -115,6 +116,18 @@ def test_placed_tuples_and_outputs_are_not_copied_again():
         assert product.item() == value * 3
         assert recordings.run(plus, [pair, product]).item() == value * 3 + 3
         assert set(read) == {pair.x.data_ptr()} and set(returned) == {product.data_ptr()}
+    assert len(recordings) == 2
+
+
+def test_layers_whose_states_a_drafter_reads_have_recordings_of_their_own():
+    recordings, model = Graphs(record), Mock()
+
+    def times(model, x):
+        return x * model.layers[0]
+
+    for layer in (1, 2, 1):
+        model.layers = (layer,)
+        assert recordings.run(times, [model, torch.ones(1)]).item() == layer
     assert len(recordings) == 2
 
 

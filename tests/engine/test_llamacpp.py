@@ -238,7 +238,7 @@ def fresh(monkeypatch) -> Iterator[Any]:
 
 def test_a_missing_or_other_library_is_refused(files, fresh, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(fresh, "CONTEXT_DEFAULTS", {"n_ctx": 1})
+        patch.setattr(fresh, "BUILD", "2026.1.1")
         with pytest.raises(UsageError, match=r"another build of llama\.cpp: pip install"):
             load_pair(files, CPU)
 

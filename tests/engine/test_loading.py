@@ -129,6 +129,9 @@ def with_file(name: str, content: object, **copies: str) -> Callable[[Path], obj
     return add
 
 
+of_llama_3 = with_file("tokenizer_config.json", {"added_tokens_decoder": {}})
+
+
 def adapter_alone(folder: Path) -> None:
     for file in folder.glob("*"):
         file.unlink()
@@ -155,6 +158,7 @@ DAMAGED: list[tuple[Callable[[Path], object], str]] = [
     (without_tokenizer, "draft .*: give a folder with a model and its tokenizer"),
     (partial(without_tokenizer, family="qwen2"), "draft has no tokenizer: add tokenizer.json"),
     (cut("tokenizer.json", 0.5), "cannot load .*draft"),
+    (lambda f: (of_llama_3(f), cut("tokenizer.json", 0.5)(f)), "cannot load .*draft"),
     (of_another_family, "the models do not share a vocabulary: token"),
     (
         with_file(INDEX, {"weight_map": {"a": "part.safetensors"}}, part=WEIGHTS),

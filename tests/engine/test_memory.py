@@ -18,6 +18,7 @@ from specbench.engine.sources import load_config
 from specbench.errors import UsageError
 from specbench.tasks.task import load_task
 
+from ..told import listed
 from .tiny import VOCABULARY, WINDOW, build, config, pair_of
 
 MINI = get_pair("mini")
@@ -209,25 +210,7 @@ def write(root: Path, membership: str, files: dict[str, str]) -> None:
         (root / name).write_text(content + "\n")
 
 
-V1 = {"cpu/a/cpu.cfs_period_us": "100000", "cpu/a/b/cpu.cfs_period_us": "100000"}
-
-
-@pytest.mark.parametrize(
-    ("membership", "files", "quota"),
-    [
-        ("0::/", {"cpu.max": "150000 100000"}, 1.5),
-        ("0::/a/b", {"a/b/cpu.max": "max 100000", "a/cpu.max": "400000 100000"}, 4),
-        ("0::/a/b", {"a/b/cpu.max": "300000 100000", "a/cpu.max": "150000 100000"}, 1.5),
-        ("0::/on/the/host", {"cpu.max": "200000 100000"}, 2),  # seen from inside a container
-        ("0::/", {"cpu.max": "max 100000"}, None),
-        ("4:cpu,cpuacct:/a", {**V1, "cpu/a/cpu.cfs_quota_us": "100000"}, 1),
-        ("1:cpu:/a/b\n0::/", {**V1, "cpu/a/cpu.cfs_quota_us": "50000"}, 0.5),
-        ("1:cpu:/a/b", {**V1, "cpu/a/b/cpu.cfs_quota_us": "-1"}, None),
-        ("1:cpuset:/a", {**V1, "cpu/a/cpu.cfs_quota_us": "100000"}, None),  # another controller's
-        ("0::/x", {"unified/x/cpu.max": "300000 100000"}, 3),
-        ("", {}, None),
-    ],
-)
+@pytest.mark.parametrize(("membership", "files", "quota"), listed("engine/quotas.txt"))
 def test_the_least_quota_of_a_group_and_its_outer_ones_holds(membership, files, quota, root):
     write(root, membership, files)
     assert limits.cpu_quota() == quota

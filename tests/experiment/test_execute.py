@@ -18,6 +18,7 @@ from specbench.decoding.loop import DecodeOptions
 from specbench.decoding.records import RoundRecord
 from specbench.decoding.sampling import Sampling
 from specbench.engine import device, limits
+from specbench.engine.cache import SlotCache
 from specbench.engine.pairs import PairSpec
 from specbench.errors import EngineError, RunError, UsageError
 from specbench.experiment import loader, runner
@@ -30,6 +31,7 @@ from specbench.runs.configuration import Settings
 from specbench.runs.records import latest_records, read_examples, read_records
 from specbench.tasks.example import Example
 
+from ..engine.tiny import config
 from .runs import ROWS, TASK, ByCharacter, executed, plan_of, task_of
 
 
@@ -183,6 +185,20 @@ def test_a_failed_sample_is_recorded_and_the_run_continues(engine, tmp_path, mon
     assert [r.status for r in samples] == ["error", "ok", "error"]
     assert [r.error for r in samples] == ["OutOfMemoryError: no room", None, "one sentence"]
     assert freed == [2, 4]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_an_adaptive_length_sees_probabilities_where_q_is_one_hot(engine, tmp_path, temperature):
+    records(plan_of(["sd-adaptive"], temperature=temperature), tmp_path / "r")
+    assert engine.calls[-1]["control"].softmax == (temperature == 0)
+
+
+def test_infinite_states_of_a_failed_text_do_not_stay(engine, tmp_path):
+    engine.target.cache = SlotCache(config("llama"), 8, [torch.device("cpu")], torch.float32)
+    engine.target.cache.values[0].fill_(torch.nan)  # which a mask multiplies by 0
+    engine.failing = {1: ValueError("not finite")}
+    records(plan_of(["sd"]), tmp_path / "r")
+    assert engine.target.cache.values[0].isfinite().all()
 
 
 def test_in_a_batch_only_the_failing_text_fails(engine, tmp_path, monkeypatch):

@@ -138,6 +138,14 @@ def test_slow_steps_have_a_line_each(monkeypatch, capsys):
     assert [line.split("step ")[1] for line in lines] == ["1, ", "4, ", "5, ", "9, "]
 
 
+def test_steps_before_a_resume_say_nothing_of_the_pace(said):
+    with training_bar("mini-math", 60, console=console(False)[0], done=9) as draw:
+        for step in (1, 9):  # of the first session
+            draw(step, "reward 0.5")
+        draw(10, "reward 0.6")
+        assert "10 of 60 steps, 0.5 a minute, 1:40:00 left" in said(120)
+
+
 @pytest.mark.parametrize("terminal", [True, False])
 @pytest.mark.parametrize("shown", [True, False])
 def test_a_training_is_a_bar_on_a_terminal_and_lines_elsewhere(terminal, shown, capsys):

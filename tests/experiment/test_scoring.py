@@ -19,22 +19,10 @@ from specbench.tasks.thoughts import answer_in
 from ..engine.tiny import tokenizer
 from ..synthetic import sample_record
 from ..tasks.metrics.conftest import takes_less
+from ..told import listed
 
 EXAMPLE = Example("e", "prompt", "so #### 7", ("assert f() == 7",))
 PROGRAM = "def f():\n    return 7"
-HARMONY = "<|channel|>analysis<|message|>#### 3<|end|><|start|>assistant<|channel|>"
-THOUGHTS = [
-    *(HARMONY + "final<|message|>7<|return|>", HARMONY + "final <|constrain|>json<|message|>7"),
-    *("<|channel|>final<|message|>7", "analysisMaybe #### 3.assistantfinal7"),
-    *("analysis#### 3.assistantfinal\n7", "[THINK]#### 3[/THINK]7", "so #### 3[/THINK]7"),
-    *("<seed:think>#### 3</seed:think>7", "<mm:think>#### 3</mm:think>7"),
-    *("<thought>#### 3</thought>7", "<thinking>#### 3</thinking><answer>7</answer>"),
-    "<|channel>thought\n#### 3\n<channel|>7",
-    "<|START_THINKING|>#### 3<|END_THINKING|><|START_RESPONSE|>7<|END_RESPONSE|>",
-    "\u25c1think\u25b7#### 3\u25c1/think\u25b77",
-    "Here is my thought process: #### 3 Here is my response: 7",
-    "<think>#### 3</think><response>7</response>",
-]
 
 
 def scored(
@@ -97,26 +85,7 @@ def test_bleu_keeps_the_terms_of_the_corpus_figure():
     assert "bleu_terms" not in scored(("rouge2",), "a b c d", example, may_execute=False)
 
 
-@pytest.mark.parametrize(
-    ("text", "stopped_by", "expected"),
-    [
-        ("Steps:\n1. 3 + 4 is 7\n2. so\n7", "eos", 1.0),
-        ("Steps:\n1. 3 + 4 is 7\n2. so\n7", "length", 0.0),  # of an enumeration
-        ("In all there are 7", "length", 0.0),
-        (r"so \boxed{7}. In other words, 3 of", "length", 1.0),
-        ("The answer is 7. Check: 4", "length", 1.0),
-        ("#### 7\n\n3.", "length", 1.0),
-        ("<think>maybe \\boxed{3}</think>\n\nThe answer is 7.", "eos", 1.0),
-        ("maybe #### 3</think>so 7", "eos", 1.0),
-        ("<think>#### 7", "length", 0.0),
-        ("<answer>7</answer>\n<reason>3 + 4</reason>", "eos", 1.0),
-        ("<think>a</think>b #### 3</think>7", "eos", 1.0),
-        *((text, "eos", 1.0) for text in THOUGHTS),
-        ("<|channel|>analysis<|message|>so #### 7", "length", 0.0),
-        ("analysisWe say #### 7", "length", 0.0),
-        ("Analysis of all: 7", "eos", 1.0),
-    ],
-)
+@pytest.mark.parametrize(("text", "stopped_by", "expected"), listed("tasks/thoughts.txt"))
 def test_a_cut_answer_must_state_its_number_and_thoughts_state_none(text, stopped_by, expected):
     fields = scored(("accuracy-flexible",), text, EXAMPLE, may_execute=False, stopped_by=stopped_by)
     assert fields["quality"] == expected

@@ -22,7 +22,7 @@ from specbench.experiment.store import Store
 from specbench.files import digits, write_atomically
 from specbench.runs.frames import SAMPLES, read_samples, read_summary
 from specbench.runs.model import SampleRecord
-from specbench.runs.run import newest_run, unfinished
+from specbench.runs.run import ENVIRONMENT, newest_run, unfinished
 from specbench.runs.running import LOCK
 from specbench.tasks.prompts import PromptList
 
@@ -44,7 +44,7 @@ def names(folder: Path) -> list[str]:
 def test_a_finished_run_has_all_its_files(tmp_path):
     folder = tmp_path / "out" / "r"
     with Store.open(folder, "run", {"a": 1, **CONFIG}, summarise=write_summary) as store:
-        store.write_environment({"python": "3"})
+        write_atomically(folder / ENVIRONMENT, '{"python": "3"}')
         for number, accepted in enumerate((6, 2)):
             store.append(record(f"t-{number}", accepted=accepted, quality=1 / (number + 3)))
             # Every sample is on disk as soon as it is recorded.
@@ -99,7 +99,7 @@ def test_samples_before_an_error_are_kept(tmp_path, problem, state):
 def test_a_run_without_samples_removes_its_folder_and_failed_ones_are_in_no_table(tmp_path):
     store = Store.open(tmp_path / "r", "run", {}, summarise=brief_summary)
     with pytest.raises(UsageError), store:
-        store.write_environment({})
+        write_atomically(store.folder / ENVIRONMENT, "{}")
         raise UsageError("no models")
     (tmp_path / "own").mkdir()
     with Store.open(tmp_path / "own", "run", {}, summarise=brief_summary):
@@ -123,6 +123,20 @@ def test_folders_are_named_by_time_and_label_and_never_shared(tmp_path, monkeypa
     for store in stores:
         assert store.folder.parent == Path("results")
         assert "-run-pairs.toml-mine" in store.folder.name  # valid on any file system
+
+
+def test_a_new_run_neither_reads_others_that_are_odd_nor_goes_on_without_a_configuration(tmp_path):
+    """The one has a link out of its folder; the other has lost its configuration."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        odd = Store.open(None, "run", CONFIG, summarise=brief_summary).folder
+        (odd / "samples.jsonl").symlink_to(tmp_path)
+        assert Store.open(None, "run", CONFIG, summarise=brief_summary).folder != odd
+    with Store.open(tmp_path / "r", "run", CONFIG, summarise=brief_summary) as store:
+        store.append(record())
+    (store.folder / "config.json").unlink()
+    again = Store.open(store.folder, "run", CONFIG, fresh=True, summarise=brief_summary)
+    assert again.resumed == 0 and (tmp_path / "r-before" / "samples.jsonl").is_file()
 
 
 def test_shards_share_a_name_wherever_their_files_lie():

@@ -117,7 +117,6 @@ def test_a_block_emits_the_target_s_law_and_keeps_no_fewer_drafts_than_sd(kind):
     for n in (1, 2, 3):
         pair = models(kind, n)
         assert error(pair, block) < 1e-12 and error(pair, block, torch.float32) < 1e-6
-    for n in (1, 2, 3):
         pairs = [models(kind, n, seed) for seed in range(4)]
         chances = [[acceptance_chances(pair, rule) for rule in (block, sd)] for pair in pairs]
         more = np.array([(first - second).sum() for first, second in chances])

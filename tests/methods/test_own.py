@@ -78,7 +78,7 @@ WAITING: dict[str, Callable[[Positions], Any]] = {
     "branch": lambda at: 1 if at.p.sum() > 0 else 0,
     "list": lambda at: at.p.tolist(),
     "boolean index": lambda at: at.p[at.p > 0.5],
-    "nothing": lambda at: at.p.topk(2),
+    "nothing": lambda at: (at.top[:, None] * at.p).topk(2),
 }
 
 

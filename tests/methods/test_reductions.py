@@ -7,6 +7,7 @@ import torch
 
 from specbench.methods.verdict import Positions, Verdict
 
+from ..told import listed
 from .cases import emitted, judge, make_case, rule_of, stacked
 
 
@@ -36,34 +37,12 @@ def ones(at: Positions) -> torch.Tensor:
     return at.p.new_ones(len(at.p))
 
 
-STRICT: list[tuple[str, dict[str, Any]]] = [
-    *(("lossy", {"lenience": 1.0}), ("static", {"weight": 1.0}), ("diversed", {"head": ones})),
-    ("speccascade", {"rule": "diff", "alpha": -1.0}),
-    ("speccascade", {"rule": "token-v1", "alpha": -1.0}),
-    ("speccascade", {"rule": "token-v2", "alpha": -1.0}),
-    ("speccascade", {"rule": "token-v3", "alpha": -1e-12}),
-    ("block", {}),  # with one draft
-    ("mentored", {"budget": 0.0}),
-    ("cactus", {"divergence": 0.0}),
-    ("sharpened", {"target_temperature": 1.0, "target_min_p": 0.0}),
-    ("gated", {"gate": 0.1, "weight": 1.0}),
-    ("gated", {"gate": 1.001, "weight": 0.0}),
-    ("fuzzy", {"distance": 0.0}),
-]
+STRICT = [("diversed", {"head": ones}), *listed("methods/strict.txt")]
 OF_P_ALONE: list[tuple[str, dict[str, Any]]] = [
     *(("mentored", {"budget": 0.5}), ("typical", {"epsilon": 0.09, "delta": 0.3})),
     *(("typical", {"epsilon": 0.0, "delta": 0.0}), ("cactus", {"divergence": 1.0})),
 ]
-LENIENT: list[tuple[str, dict[str, Any]]] = [
-    ("static", {"weight": 0.0}),
-    ("speccascade", {"rule": "chow", "alpha": 1.0}),
-    ("speccascade", {"rule": "diff", "alpha": 1.0}),
-    ("speccascade", {"rule": "token-v1", "alpha": 1.0}),
-    ("speccascade", {"rule": "token-v2", "alpha": 1.0}),
-    ("speccascade", {"rule": "token-v3", "alpha": 1.0}),
-    ("gated", {"gate": 0.0, "weight": 0.0}),
-    ("fuzzy", {"distance": 1.0}),
-]
+LENIENT = listed("methods/lenient.txt")
 
 
 @pytest.mark.parametrize("stack", STACKS)
@@ -73,12 +52,10 @@ def test_the_strict_end_is_sd_the_lenient_end_accepts_all_and_an_open_gate_is_st
     strict = judge(rule_of("sd"), at)
     for method, parameters in [*STRICT, *(OF_P_ALONE if at.greedy else [])]:
         assert_same(at, judge(rule_of(method), at, **parameters), strict)
-    at = STACKS[stack]
     for method, parameters in LENIENT:
         verdict = judge(rule_of(method), at, **parameters)
         assert (verdict.accept[at.q > 0] == 1).all()
         torch.testing.assert_close(emitted(at.q, verdict), at.q)
-    at = STACKS[stack]
     for weight in (0.0, 0.3, 1.0):
         fixed = judge(rule_of("static"), at, weight=weight)
         learned = judge(

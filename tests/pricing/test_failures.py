@@ -95,6 +95,8 @@ def test_a_lossless_loop_agrees_and_texts_of_another_law_are_seen(honest):
     comparison = compare(scores, records)
     assert not comparison.is_sure
     assert comparison.difference.low < 0 < comparison.difference.high
+    again = compare(scores, [*records, *records[: TEXTS // 3] * 9])  # repeats weigh as one text
+    assert again.measured == pytest.approx(comparison.measured, nan_ok=True)
     cooler, _ = decoded(target=lambda last: toy().target.law(last, 0.8))  # type: ignore[attr-defined]
     mixed, _ = decoded(target=lambda last: 0.7 * p(last) + 0.3 * q(last))
     for scores in (cooler, mixed):

@@ -107,6 +107,18 @@ def test_a_shared_prompt_is_read_once_and_not_prefilled():
     one = Deployment(machines()["h100"], PLAIN), known("llama-3.1-8b"), None
     some, more = (most_texts(*one, Workload(32_000, 256, shared)) for shared in (0, 31_000))
     assert 10 < some < 20 and more > 15 * some
+    gemma = known("gemma-3-27b")
+    windows = gemma._replace(shape=gemma.shape.model_copy(update={"windowed_layers": 62}))
+    whole, beyond = (pass_seconds(server, windows, 4, 1, 8192, shared) for shared in (0, 4096))
+    assert whole == beyond  # no window reaches the tokens that all share
+
+
+def test_devices_beyond_the_key_value_heads_store_copies():
+    machine, target = machines()["h200"], known("qwen3-30b-a3b")  # with 4 heads
+    four, eight = (Deployment(machine, engines()["vllm"], gpus) for gpus in (4, 8))
+    most = [most_texts(server, target, None, Workload(512, 256)) for server in (four, eight)]
+    assert most[0] < most[1] < 1.3 * most[0]  # the weights are stored once
+    require_fits_machine(eight, target, DraftPasses(None), Workload(512, 256), 1)
 
 
 def test_eagle3_heads_cost_more_in_vllm_before_2026():
@@ -192,9 +204,9 @@ def test_requests_that_do_not_fit_wait_outside_of_the_batch():
     [
         ("rtx4090", 1, "llama-3.3-70b", 1, "the weights .* do not fit the memory of NVIDIA"),
         ("h100", 1, "qwen3-32b", 512, r"--batch-size 512 does not fit .*: at most \d+ texts do"),
-        ("h100", 3, "llama-3.3-70b", 1, "--gpus 3 does not divide the 8 key-value heads"),
-        ("h200", 16, "llama-3.3-70b", 1, "choose 2 or 4 or 8"),
-        ("h200", 8, "qwen3-30b-a3b", 1, "does not divide the 4 key-value heads"),
+        ("h100", 3, "llama-3.3-70b", 1, "--gpus 3 neither divides the 8 key-value heads .* nor is"),
+        ("h200", 12, "llama-3.3-70b", 1, "choose 2 or 4 or 8 or 16"),
+        ("h200", 6, "qwen3-30b-a3b", 1, "neither divides the 4 key-value heads"),
     ],
 )
 def test_what_a_machine_cannot_hold_is_refused(machine, gpus, target, batch, complaint):

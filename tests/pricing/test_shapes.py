@@ -106,6 +106,7 @@ def test_formats_have_bits():
         **{"bf16": (16, 16), "fp8": (8, 16), "AWQ-INT4": (4.25, 16), "w4a16": (4.25, 16)},
         **{"UD-Q4_K_XL": (4.9, 4.9), "q8_0": (8.5, 8.5), "IQ3_XS": (3.9, 3.9)},
         **{"NVFP4": (4.5, 16), "model-q6_k.gguf": (6.6, 6.6)},
+        **{"7B-GPTQ-Int8": (8, 16), "7B-GPTQ-Int4": (4.25, 16)},
     }
     assert {text: shapes.precision_of(text, "fp8") for text in bits} == {
         text: (*layers_and_head, 8) for text, layers_and_head in bits.items()
@@ -129,6 +130,23 @@ def test_a_configuration_a_folder_and_a_description_give_the_same_shape(tmp_path
     )
     assert shapes.find_model(str(tmp_path)).precision == (4, 16, 16)
     assert shapes.find_model(str(PAIRS_FILE.parent / "mini" / "target")).shape.layers == 8
+
+
+IN_GROUPS = {"group_0": {"input_activations": {"num_bits": 8}, "weights": {"num_bits": 4}}}
+
+
+@pytest.mark.parametrize(
+    ("quantised", "bits"),
+    [
+        ({"quant_method": "compressed-tensors", "config_groups": IN_GROUPS}, 4),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, 4.5),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True, "load_in_8bit": False}, 4.25),
+        ({"quant_method": "other"}, 16),
+    ],
+)
+def test_a_configuration_tells_the_bits_of_its_weights(quantised, bits):
+    config = {**get_pair("llama").architecture["target"], "quantization_config": quantised}
+    assert shapes.shape_of_config(config, "x").bits == bits
 
 
 def test_a_deepseek_configuration_compresses_keys():

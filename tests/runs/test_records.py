@@ -132,6 +132,9 @@ def test_foreign_bytes_among_examples_are_one_located_error(tmp_path, line):
 
 def test_every_field_of_an_example_survives_the_disk(tmp_path, full_disk):
     tasks = {"one": [FULL, Example("2", "p", "r")], "two": [Example("1", "q")]}
+    records.write_examples(tmp_path, {"half": [Example("1", "p", columns={"note": "\ud83d"})]})
+    assert records.read_examples(tmp_path)["half"]["1"].columns == {"note": "?"}
+    (tmp_path / "examples.jsonl").unlink()
     with pytest.MonkeyPatch.context() as patch, pytest.raises(RunError, match="No space left"):
         patch.setattr(os, "replace", full_disk)
         records.write_examples(tmp_path, tasks)

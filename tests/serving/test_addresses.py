@@ -12,6 +12,7 @@ from specbench.serving.client import Client
 from specbench.serving.server import Server, is_alias
 from specbench.serving.values import Failure, error_words, failure_of, parsed, whole
 
+from ..told import listed
 from .fake import Fake, Handler, Quiet, threaded
 
 
@@ -133,21 +134,7 @@ def test_what_a_proxy_does_is_one_sentence_without_its_password(monkeypatch):
             Client().post("http://192.0.2.1/v1", [{}])
 
 
-ERRORS: list[tuple[Any, str]] = [
-    ({"error": {"message": "too long", "type": "invalid", "code": "x"}}, "too long"),  # OpenAI
-    ({"object": "error", "message": "too long", "code": 400}, "too long"),  # older vLLM
-    ({"error": "too long"}, "too long"),  # Ollama, TGI
-    ({"message": "too long"}, "too long"),
-    ({"detail": "too long"}, "too long"),  # FastAPI
-    ({"detail": [{"loc": ["body", "top_k"], "msg": "bad"}, {"msg": "b"}]}, "body.top_k: bad; b"),
-    ({"detail": {"error": {"message": "too long"}}}, "too long"),
-    ([{"error": {"code": 400, "message": "too long"}}], "too long"),  # Gemini
-    ({"errors": [{"message": "a"}, {"message": "b"}]}, "a; b"),
-    ({"error": {"message": "", "detail": "too long"}}, "too long"),
-]
-
-
-@pytest.mark.parametrize(("value", "words"), ERRORS)
+@pytest.mark.parametrize(("value", "words"), listed("serving/errors.txt"))
 def test_the_words_of_a_server_are_found_in_every_form(value, words):
     assert error_words(json.dumps(value).encode()) == words
     failure = failure_of(value)

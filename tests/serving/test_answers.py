@@ -10,6 +10,7 @@ from specbench.serving import delivered
 from specbench.serving.answers import Acceptance, Answer, read_answer
 from specbench.serving.client import Event, Streamed
 
+from ..told import listed
 from ..validation.toy import END, tokenizer
 
 LLAMACPP = ("predicted_n", "draft_n", "draft_n_accepted")
@@ -112,17 +113,7 @@ def test_reasons_of_engines_are_brought_to_one_word():
 
 
 def test_tokens_from_a_cache_are_read():
-    for told, cached in (
-        ({"usage": {"prompt_tokens_details": {"cached_tokens": 7}}}, 7),
-        ({"usage": {"prompt_tokens_details": {"cached_tokens": 0}}}, 0),
-        ({"usage": {"prompt_tokens_details": None}}, None),
-        ({"usage": {"prompt_tokens_details": {}}}, None),
-        ({"usage": {"prompt_cache_hit_tokens": 5}}, 5),  # DeepSeek
-        ({"timings": {"cache_n": 3, "prompt_n": 9}}, 3),  # llama.cpp
-        ({"usage": {"cache_read_input_tokens": 4}}, 4),
-        ({"usage": {"cached_tokens": -1}}, None),
-        ({}, None),
-    ):
+    for told, cached in listed("serving/cached.txt"):
         choice = {"choices": [{"text": "a", "finish_reason": "stop"}]}
         assert answer({**choice, **told}).cached_tokens == cached
 
@@ -293,20 +284,7 @@ CALL = {"index": 0, "id": "call_1234567890", "type": "function"}
 
 
 def test_an_answer_has_a_text_thoughts_calls_or_nothing():
-    for delta, content, text in (
-        ({"content": "4"}, "text", "4"),
-        ({"content": " \n"}, "nothing", " \n"),
-        ({"content": None, "reasoning_content": "4"}, "thoughts", ""),
-        ({"content": None, "thinking": "4"}, "thoughts", ""),
-        ({"content": "<think>hm"}, "thoughts", "<think>hm"),
-        ({"content": "<think>hm</think>4"}, "text", "<think>hm</think>4"),
-        ({"content": ""}, "nothing", ""),
-        ({"tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}, "calls", "f({})"),
-        ({"function_call": {"name": "f", "arguments": '{"a": 1}'}}, "calls", 'f({"a": 1})'),
-        ({"content": [{"type": "text", "text": "4"}]}, "text", "4"),
-        ({"content": [{"type": "thinking", "thinking": [{"text": "hm"}]}]}, "thoughts", ""),
-        ({"content": ["4", {"type": "reasoning", "text": "hm"}]}, "text", "4"),
-    ):
+    for delta, content, text in listed("serving/contents.txt"):
         got = chatted(delta)
         assert (got.content, got.text) == (content, text)
 

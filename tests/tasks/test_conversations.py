@@ -11,6 +11,8 @@ from specbench.errors import UsageError
 from specbench.tasks.example import Example
 from specbench.tasks.prompts import prompts_task
 
+from ..told import listed
+
 SYSTEM = {"role": "system", "content": "Be brief."}
 USER, ANSWER = {"role": "user", "content": "1 + 1?"}, {"role": "assistant", "content": "2"}
 NEXT = {"role": "user", "content": [{"type": "text", "text": text} for text in ("And", "3?")]}
@@ -60,23 +62,7 @@ def test_conversations_of_sharegpt_are_messages_and_a_file_may_be_one_request(tm
     assert example.chat() == [SYSTEM, USER] and example.id == "a-1"
 
 
-@pytest.mark.parametrize(
-    ("messages", "told"),
-    [
-        ([], "a.jsonl:1: `messages` has no message of the user"),
-        ([SYSTEM, ANSWER], "has no message of the user"),
-        ("1 + 1?", "must be a list of messages"),
-        (["1 + 1?"], "must be a list of messages"),
-        ([USER, {"role": "usr", "content": "a"}], "message 2: the role must be one of"),
-        ([{"content": "a"}], "message 1: the role must be one of"),
-        ([{"role": "user", "content": 3}], "message 1: the content must be a text"),
-        ([{"role": "user", "text": "a"}], "the content must be a text or a list of text parts"),
-        ([{"role": "user", "content": [{"type": "image_url"}]}], "list of text parts"),
-        ([{"role": "user", "content": "\ud800"}], "message 1: no valid text"),
-        ([USER | {"tool_calls": "add"}], "`tool_calls` must be a list of calls"),
-        ([{"role": "user", "content": " "}], "a.jsonl:1: the prompt is empty"),
-    ],
-)
+@pytest.mark.parametrize(("messages", "told"), listed("tasks/no_conversations.txt"))
 def test_what_is_no_conversation_is_located(tmp_path, messages, told):
     with pytest.raises(UsageError) as caught:
         read(tmp_path, {"messages": messages})

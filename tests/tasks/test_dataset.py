@@ -11,7 +11,7 @@ from specbench.tasks.dataset import DataOptions
 from specbench.tasks.example import Example
 from specbench.tasks.task import Task, load_task
 
-from ..told import DATA
+from ..told import DATA, listed
 from .files import QUIZ, WRITERS, pack, quiz_folder, quiz_row, quiz_rows, write_jsonl
 
 
@@ -127,21 +127,7 @@ def test_a_task_file_s_own_shots_and_the_users_go_before(tmp_path):
         assert task.provenance()["shots"] == count
 
 
-@pytest.mark.parametrize(
-    ("shots", "old", "new", "split", "message"),
-    [
-        (19, "", "", "test", "quiz has 18 training examples for 19 shots"),
-        (18, "", "", "train", "quiz has no train examples left"),
-        (0, 'train = "train"', "", "train", "quiz has no training split"),
-        (1, 'train = "train"', "", "test", "quiz has no training split"),
-        (0, 'train = "train"', 'train = "trian"', "train", "has no training split in"),
-        (0, 'test = "test"', 'test = "dev"', "test", "put `dev.jsonl`"),
-        (0, "{kind}-{nr}", "{kind}", "test", "quiz has two examples named `test`"),
-        (0, "{kind}-{nr}", "{king}", "test", "test.jsonl:1: no `king` column"),
-        (0, "ask.de", "ask.fr", "test", "test.jsonl:1: no `ask.fr` column"),
-        (0, "ask.de", "ask", "test", "test.jsonl:1: `ask` must be text"),
-    ],
-)
+@pytest.mark.parametrize(("shots", "old", "new", "split", "message"), listed("tasks/missing.txt"))
 def test_missing_data(shots, old, new, split, message, tmp_path):
     path = quiz_folder(tmp_path)
     assert old in QUIZ

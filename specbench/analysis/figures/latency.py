@@ -32,10 +32,9 @@ LATENCIES = {
 @figure()
 def draw(results: Results) -> Drawing:
     """Draw the share of answers within a time: one column per task, one row per latency."""
-    samples = results.samples
-    if "first_token_seconds" not in samples or samples["first_token_seconds"].isna().all():
+    samples = of_servers(results.samples)
+    if samples.empty:
         raise UsageError("these runs have no latencies of servers: run one with --server NAME=URL")
-    samples = samples[samples["first_token_seconds"].notna()]
     loads = samples["run_id"] + " " + samples["settings"].fillna("")
     samples = samples.assign(label=arm_labels(samples), load=loads)
     tasks, dashed = style.distinct(samples, "task"), style.distinct(samples, "load")
@@ -68,6 +67,11 @@ def draw(results: Results) -> Drawing:
     handles = [Line2D([], [], label=str(label), **line(rows)) for label, rows in arms]
     style.legend(drawing, handles)
     return Drawing(drawing, layout.data(samples, *LATENCIES, "sample_id"))
+
+
+def of_servers(samples: pd.DataFrame) -> pd.DataFrame:
+    """Return the answers of servers, also those that came at once, without a first token."""
+    return samples[samples["retries"].notna()] if "retries" in samples else samples.iloc[:0]
 
 
 def arm_labels(samples: pd.DataFrame) -> list[str]:

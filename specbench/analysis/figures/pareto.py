@@ -199,7 +199,7 @@ def _draw(panel: _Panel) -> None:
     for (run, _), heads in cells.loc[seeds.index].groupby(["run", seeds], sort=False):
         size, columns = panel.size(LEARNED), [cost.column, "quality"]
         small = heads.drop(columns=[f"{name}_{end}" for name in columns for end in ("low", "high")])
-        mean = pd.DataFrame([heads[columns].mean()])
+        mean = pd.DataFrame([heads[columns].mean()], index=["mean"])  # no row of a cell
         for table, scale in ((small, 0.45), (mean, 1.0)):
             drawn = (axes, table, LEARNED, cost.expression, _QUALITY, run)
             style.method_points(*drawn, markersize=scale * size)

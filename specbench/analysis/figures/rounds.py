@@ -43,7 +43,8 @@ def draw_positions(results: Results) -> Drawing:
         ranks = np.linspace(0, len(of_method) - 1, min(len(of_method), len(_DASHES))).round()
         names += of_method["name"].iloc[ranks.astype(int)].tolist()
     cells = cells[cells["name"].isin(names)]
-    table = table.merge(cells, on=list(CELL))
+    # The rows keep their index, by which a report has their tooltips.
+    table = table.reset_index().merge(cells, on=list(CELL)).set_index("index")
     methods = cells.drop_duplicates("name").set_index("name")["method"]
     order = style.ordered(list(methods.unique()))
     methods = methods.sort_values(key=lambda method: method.map(order.index), kind="stable")
@@ -67,7 +68,7 @@ def draw_positions(results: Results) -> Drawing:
             axes.set_title(layout.title(task, setting, rows))
     for axes in grid[-1]:
         axes.set_xlabel("Position of the draft")
-        axes.set_xticks(range(1, table["position"].max() + 1))
+        axes.locator_params(axis="x", integer=True)
     style.legend(figure, [Line2D([], [], label=name, **look) for name, look in lines.items()])
     return Drawing(figure, layout.data(table, "kind", "position", "rounds", accepted="100*value"))
 

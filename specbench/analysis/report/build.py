@@ -14,13 +14,7 @@ import pandas as pd
 
 from specbench.analysis.report.answers import Differing, differing, pack
 from specbench.analysis.report.figures import figures
-from specbench.analysis.report.pages import (
-    TracedRun,
-    collect_traces,
-    open_run,
-    render,
-    reported,
-)
+from specbench.analysis.report.pages import TracedRun, collect_traces, open_run, render, reported
 from specbench.analysis.report.servers import ends_tables, latency_tables
 from specbench.analysis.results import ROUND_COLUMNS, Results, rounds_of
 from specbench.analysis.statistics.estimates import AT_LIMIT, QUALITY, TOKENS
@@ -35,6 +29,7 @@ from specbench.analysis.trace import LEGEND
 from specbench.analysis.verdicts.compare import VERDICTS, by_task
 from specbench.errors import UsageError
 from specbench.files import shown_path
+from specbench.plugins import short_name
 from specbench.runs.frames import Selection
 from specbench.runs.records import latest_records
 from specbench.runs.run import NOTHING_TRUSTED, Run, Trust, read_run, unfinished
@@ -94,7 +89,7 @@ def build(
     cells = report_cells(results)
     runs = [read_run(folder, trust, required=False) for folder in folders]
     recorded = _recorded(runs, selection, cells)
-    states = {shown_path(folder): unfinished(folder) for folder in folders}
+    states = {_without_folders(shown_path(f)): unfinished(f) for f in folders}
     notes = [f"{name} is incomplete: {state}" for name, state in states.items() if state]
     notes += missing_shards(folders)
     notes += map(_without_folders, recorded.notes)
@@ -151,11 +146,13 @@ def _recorded(runs: Sequence[Run], selection: Selection, cells: pd.DataFrame) ->
     """Read the records of each folder once; the rounds of shards are pooled."""
     recorded = _Recorded([], [], [], [], [], [])
     folders = {run.folder: run for run in runs}
+    arms = None if selection.methods is None else {*map(short_name, selection.methods)}
+    tasks = {task.partition("/")[0] for task in cells["task"]} if selection.tasks else None
     for parts in by_name(folders).values():
         rounds: list[pd.DataFrame] = []
         lacks_positions = f"no acceptance by position of {', '.join(map(shown_path, parts))}"
         for run in (folders[folder] for folder in parts):
-            name = shown_path(run.folder)
+            name = _without_folders(shown_path(run.folder))
             lacks_traces = f"no traces of {name}"
             try:
                 records = latest_records(run.folder, ROUND_COLUMNS)
@@ -163,9 +160,11 @@ def _recorded(runs: Sequence[Run], selection: Selection, cells: pd.DataFrame) ->
                 recorded.notes.append(f"no acceptance by position of {name}: {error}")
                 recorded.trace_notes.append(f"{lacks_traces}: {error}")
                 continue
-            if served := [record for record in records if record.method in run.servers]:
-                recorded.ends.extend(ends_tables(served))
             of_page = name if len(runs) > 1 else None
+            served = [r for r in records if r.method in run.servers]
+            served = [r for r in served if arms is None or short_name(r.method) in arms]
+            served = [r for r in served if tasks is None or r.task in tasks]
+            recorded.ends.extend(ends_tables(served, of_page))
             answers = list(reported(records, cells))
             examples: Mapping[str, Mapping[str, Example]] = {}
             with suppress(UsageError):  # it may lack them

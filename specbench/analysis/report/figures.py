@@ -69,7 +69,8 @@ def figures(
                         f"{row['label']}; draft {row['position']}, {row['kind']}; accepted {rate}; "
                         f"{row['rounds']} rounds"
                     )
-                by_position = Results.of(positions=of_cells.drop(columns="label"))
+                of_cells = of_cells.drop(columns="label")
+                by_position = Results.of(cells=drawn_cells, positions=of_cells)
                 draws = {"Acceptance by position": partial(rounds.draw_positions, by_position)}
                 drawn += _drawn(draws, tooltips, name)
             yield Block(name, drawn)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import pandas as pd
 
-from specbench.analysis.figures.latency import LATENCIES, arm_labels
+from specbench.analysis.figures.latency import LATENCIES, arm_labels, of_servers
 from specbench.analysis.tables.table import Field, Table, condensed, number, percent
 from specbench.runs.labels import method_label
 from specbench.runs.model import ERROR, SampleRecord
@@ -18,10 +18,7 @@ _Rows = tuple[str, pd.DataFrame]
 
 def latency_tables(samples: pd.DataFrame) -> Iterator[Table]:
     """Yield a table of the latencies of each task's arms, in milliseconds."""
-    if "first_token_seconds" not in samples:
-        return
-    served = samples[samples["first_token_seconds"].notna()]
-    for task, of_task in served.groupby("task", sort=False):
+    for task, of_task in of_servers(samples).groupby("task", sort=False):
         labels = arm_labels(of_task)
         fields: list[Field[_Rows]] = [
             ("arm", lambda arm: arm[0]),
@@ -39,8 +36,11 @@ def latency_tables(samples: pd.DataFrame) -> Iterator[Table]:
         yield Table.of(of_task.groupby(labels, sort=False), fields, title)
 
 
-def ends_tables(records: Iterable[SampleRecord]) -> Iterator[Table]:
-    """Yield a table of how the answers of each task's arms ended, and how many failed."""
+def ends_tables(records: Iterable[SampleRecord], run: str | None = None) -> Iterator[Table]:
+    """Yield a table of how the answers of each task's arms ended, and how many failed.
+
+    ``run`` is the name of their run on a page with several.
+    """
     tasks: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
     for record in records:
         end = "failed" if record.status == ERROR else record.finish_reason or record.stopped_by
@@ -51,4 +51,5 @@ def ends_tables(records: Iterable[SampleRecord]) -> Iterator[Table]:
             ("arm", lambda arm: arm[0]),
             *((end, lambda arm, end=end: percent(arm[1][end] / arm[1].total())) for end in ends),
         ]
-        yield condensed(Table.of(arms.items(), fields, f"Ends of answers on {task}"))
+        title = f"Ends of answers on {task}" + (f", {run}" if run else "")
+        yield condensed(Table.of(arms.items(), fields, title))

@@ -166,21 +166,20 @@ def pivot(rows: pd.DataFrame, *keys: str) -> list[dict[Any, Any]]:
     return settings
 
 
-def zero_p_terms(cell: pd.DataFrame) -> dict[str, tuple[pd.Series, pd.Series]]:
-    """Return the terms of the share of tokens that the target would never emit; none without."""
-    if ZERO_P not in cell or cell[ZERO_P].isna().all():
-        return {}
-    return {f"{ZERO_P}_share": (cell[ZERO_P].fillna(0), cell["output_tokens"])}
+def share_terms(cell: pd.DataFrame) -> dict[str, tuple[pd.Series, pd.Series]]:
+    """Return numerator and denominator per text of shares that were recorded.
 
-
-def phase_terms(cell: pd.DataFrame) -> dict[str, tuple[pd.Series, pd.Series]]:
-    """Return numerator and denominator of each of ``PHASES`` per text; none without marks."""
-    if "inside_emitted" not in cell or cell["inside_emitted"].isna().all():
-        return {}
-    outside = (cell[name] - cell[f"inside_{name}"] for name in ("accepted", "proposed"))
-    terms = [(cell["inside_emitted"], cell["output_tokens"])]
-    terms += [(cell["inside_accepted"], cell["inside_proposed"]), tuple(outside)]
-    return dict(zip(PHASES, terms, strict=True))
+    These are the tokens that the target would never emit and, of texts with marks, ``PHASES``.
+    """
+    terms, shares = [], {}
+    if "inside_emitted" in cell and cell["inside_emitted"].notna().any():
+        outside = (cell[name] - cell[f"inside_{name}"] for name in ("accepted", "proposed"))
+        terms = [(cell["inside_emitted"], cell["output_tokens"])]
+        terms += [(cell["inside_accepted"], cell["inside_proposed"]), tuple(outside)]
+        shares = dict(zip(PHASES, terms, strict=True))
+    if ZERO_P in cell and cell[ZERO_P].notna().any():
+        shares[f"{ZERO_P}_share"] = (cell[ZERO_P].fillna(0), cell["output_tokens"])
+    return shares
 
 
 def score_interval(cell: pd.DataFrame, column: str, metric: object) -> Interval:

@@ -53,13 +53,15 @@ def paired_difference(
     """Return the mean of ``values`` minus that of ``base_values`` over their shared prompts.
 
     Blank samples are ignored. If all texts of each prompt and side have one score, which is 0 or 1,
-    the interval is that of ``score_limits``; otherwise it is that of ``unit_difference``.
+    and prompts have equally many, the interval is that of ``score_limits``; otherwise it is that of
+    ``unit_difference``.
     """
     sums, base_sums = intervals.paired_sums(
         *_counted(values, clusters), *_counted(base_values, base_clusters)
     )
     means = ratio(sums), ratio(base_sums)
-    if all(map(is_binary, means)):
+    alike = all(len({*side[:, 1]}) < 2 for side in (sums, base_sums))  # as many texts of each
+    if alike and all(map(is_binary, means)):
         return unit_difference(*means)
     figure = unit_difference(
         intervals.unit_values(sums, ratio), intervals.unit_values(base_sums, ratio)

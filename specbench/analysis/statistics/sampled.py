@@ -131,7 +131,10 @@ class Sampled(NamedTuple):
 
 
 def compare_texts(
-    baseline: Sequence[Sequence[Text]], arm: Sequence[Sequence[Text]], seed: int = 0
+    baseline: Sequence[Sequence[Text]],
+    arm: Sequence[Sequence[Text]],
+    seed: int = 0,
+    level: float = LEVEL,
 ) -> Sampled:
     """Test whether two arms sample alike.
 
@@ -140,13 +143,14 @@ def compare_texts(
         arm: R texts of the same prompts. Its first halves are compared with the baseline's last,
             since texts of one repeat may share their random numbers.
         seed: Of the permutations.
+        level: A p value that these can reach.
     """
     texts = len(arm[0]) // 2
     pairs = zip(baseline, arm, strict=True)
     traits = Traits.of([[*base[-texts:], *other[:texts]] for base, other in pairs])
     second = np.tile(np.arange(2 * texts) >= texts, (len(arm), 1))
     draws = np.random.default_rng(seed)
-    p = traits.p_value(second, draws, PERMUTATIONS)
+    p = traits.p_value(second, draws, max(PERMUTATIONS, ceil(2 / level) - 1))
     blocks = traits.likeness * (1 - np.eye(2 * texts))
     alike = blocks[:, :, texts:, texts:].sum() - blocks[:, :, :texts, :texts].sum()
     return Sampled(p, len(arm), texts, bool(alike > 0))

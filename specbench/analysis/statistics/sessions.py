@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 import pandas as pd
 
 from specbench.analysis.statistics.blocks import count_blocks, has_comparable_times
-from specbench.analysis.statistics.estimates import TIMES, phase_terms
+from specbench.analysis.statistics.estimates import TIMES, share_terms
 from specbench.analysis.statistics.front import STATIC_FAMILY
 from specbench.analysis.statistics.points import (
     Fastest,
@@ -136,7 +136,7 @@ class MethodSettings(NamedTuple):
             "quality": reached.quality[0, points].mean(),
             "acceptance": reached.acceptance[0, points].mean(),
             "seconds": reached.seconds[0, points].mean(),
-            **{n: above.sum() / below.sum() for n, (above, below) in phase_terms(texts).items()},
+            **{n: above.sum() / below.sum() for n, (above, below) in share_terms(texts).items()},
         }
 
 

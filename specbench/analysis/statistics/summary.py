@@ -168,10 +168,7 @@ def summarise(samples: pd.DataFrame) -> pd.DataFrame:
                 *_further_scores(group, user_metrics),
                 *(
                     (name, ratio_interval(*parts, group["sample_id"]), "fraction")
-                    for name, parts in {
-                        **estimates.phase_terms(group),
-                        **estimates.zero_p_terms(group),
-                    }.items()
+                    for name, parts in estimates.share_terms(group).items()
                 ),
                 *(
                     (name, mean_interval(group[name].fillna(0), group["sample_id"]), unit)
@@ -227,12 +224,14 @@ def _further_scores(
     if passed is None:
         return
     # pass@2, pass@5, ... up to the number of scored repeats that every prompt has
-    tallies = passed.dropna().groupby(frames.example_ids(cell)).agg(["count", "sum"])
+    keys = [frames.example_ids(cell), cell["sample_id"]]  # several examples may have one prompt
+    tallies = passed.dropna().groupby(keys).agg(["count", "sum"])
     fewest = int(tallies["count"].min()) if len(tallies) else 0
     for k in sorted({*BUDGETS, fewest}):
         if 1 < k <= fewest:
             values = [pass_at_k(int(n), int(c), k) for n, c in tallies.to_numpy()]
-            repeated = np.repeat(values, fewest), np.repeat(tallies.index, fewest)
+            prompts = tallies.index.get_level_values(-1)
+            repeated = np.repeat(values, fewest), np.repeat(prompts, fewest)
             yield f"pass@{k}", proportion_interval(*repeated), f"pass@{k}"
 
 

@@ -11,14 +11,7 @@ import pandas as pd
 
 from specbench.analysis.statistics import estimates
 from specbench.analysis.statistics.intervals import Interval, ratio_interval
-from specbench.analysis.tables.table import (
-    Column,
-    Table,
-    condensed,
-    number,
-    percent,
-    with_interval,
-)
+from specbench.analysis.tables.table import Column, Table, condensed, number, percent, with_interval
 from specbench.methods.method import COMPUTED
 from specbench.methods.registry import (
     AUTOREGRESSIVE,

@@ -126,8 +126,9 @@ def transfer_data(summary: pd.DataFrame) -> pd.DataFrame:
             "these runs compare no heads by task: start with `specbench run -m sd,diversed --head "
             "TASK,TASK`, which names the heads by their tasks"
         )
-    for name, noun in (("run_id", "run"), ("draft_length", "draft length")):
+    for name in ("run_id", "draft_length", "drafter"):
         if rows[name].nunique() > 1:
+            noun = name.removesuffix("_id").replace("_", " ")
             raise UsageError(f"this figure needs a single {noun}: choose one")
     trained_on = rows["head"].where(rows["method"] == LEARNED, STRICT)
     return rows.assign(trained_on=trained_on)[TRANSFER].reset_index(drop=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from math import isnan
 from typing import Any
 
 import pandas as pd
@@ -47,7 +48,6 @@ from specbench.analysis.verdicts.words import (
     HIGHER,
     LOWER,
     UNSHOWN,
-    front_ends_before,
     front_outcome,
     legend,
     noise_range,
@@ -190,7 +190,7 @@ def _placed(row: _Row) -> str:
     distance = shown(ABOVE, row["quality_metric"])
     if ABOVE not in row:
         return ""
-    if front_ends_before(row):
+    if isnan(row[ABOVE]):  # no measured weight gains as much
         return "open: add w = 0"
     text = distance.interval(row)
     outcome = front_outcome(row)

@@ -122,9 +122,9 @@ def _unlike_prompts(arm: pd.DataFrame, base: pd.DataFrame) -> Iterator[str]:
     first &= base["prompt_tokens"].notna()
     names, sides = [side["arm"].iloc[0] for side in (arm, base)], [arm[first], base[first]]
     if unlike := int((sides[0]["prompt_tokens"] != sides[1]["prompt_tokens"]).sum()):
-        means = [side["prompt_tokens"].mean() for side in sides]
+        means = [f"{side['prompt_tokens'].mean():,.1f}".removesuffix(".0") for side in sides]
         yield (
-            f"{names[0]} counts {_mean(means[0])} and {names[1]} {_mean(means[1])} tokens in a "
+            f"{names[0]} counts {means[0]} and {names[1]} {means[1]} tokens in a "
             f"prompt, and other numbers in {unlike} of {len(sides[0])} equal prompts: their "
             "templates, system prompts or first tokens differ, or one cuts prompts"
         )
@@ -140,10 +140,6 @@ def _unlike_prompts(arm: pd.DataFrame, base: pd.DataFrame) -> Iterator[str]:
             f"{names[0]} took {shares[0]} and {names[1]} {shares[1]} of the tokens of prompts from "
             "a cache, so their times differ by that, too"
         )
-
-
-def _mean(count: float) -> str:
-    return f"{count:,.1f}".removesuffix(".0")
 
 
 def _values_in(texts: pd.Series, separator: str) -> dict[str, int]:

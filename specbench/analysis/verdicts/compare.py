@@ -20,10 +20,7 @@ import pandas as pd
 
 from specbench.analysis.statistics import estimates
 from specbench.analysis.statistics.blocks import describe_blocks
-from specbench.analysis.statistics.estimates import (
-    ABOVE,
-    QUALITY_LESS,
-)
+from specbench.analysis.statistics.estimates import ABOVE, QUALITY_LESS
 from specbench.analysis.statistics.front import STATIC_FAMILY
 from specbench.analysis.statistics.intervals import FEWEST
 from specbench.analysis.statistics.points import GAINS

@@ -45,6 +45,7 @@ from specbench.tasks.metrics import shown_metric
 UNEQUAL_COUNTS = 1.1  # ratio of tokens per byte from which two servers do not count alike
 TASK = ["run_id", "task", "temperature"]
 SETTING = ["arm", "load", "draft_length"]
+_UNKNOWN = Interval(math.nan, math.nan, math.nan, 0)
 #: Latencies of an answer: the median, and the 99th percentile.
 QUANTILES = {"p50": 0.5, "p99": 0.99}
 
@@ -87,13 +88,15 @@ def margin_rows(
         settings = [cell for _, cell in compared.groupby(SETTING, sort=False)]
         recipes = _recipes(settings)
         seeded = {index for _, heads in recipes for index in heads}
+        apart = [_compare(cell, base, margin) for cell in settings]
         for index, cell in enumerate(settings):
             row = _facts(cell) | {"seeds": 1 if index in seeded else math.nan}
-            rows.append(shared | row | _compare(cell, base, margin))
+            rows.append(shared | row | apart[index])
         for label, heads in recipes:
             cells_of_heads = [settings[index] for index in heads]
             row = _facts(pd.concat(cells_of_heads)) | {"arm": label, "seeds": len(heads)}
-            rows.append(shared | row | _mean(cells_of_heads, base, margin))
+            figures = pd.DataFrame([apart[index] for index in heads])
+            rows.append(shared | row | _mean(cells_of_heads, base, figures))
         for row in rows[-len(settings) - len(recipes) :]:
             row |= {"against": baseline, "margin": margin, "again": row["method"] in same_server}
             row["noise"] = noise.get(row["session"], math.nan)
@@ -194,9 +197,7 @@ def _facts(cell: pd.DataFrame) -> Row:
 
 def _compare(cell: pd.DataFrame, base: pd.DataFrame, margin: float) -> Row:
     """Return the figures of one setting relative to the baseline, over the answers of both."""
-    base = base[base["load"] == cell["load"].iloc[0]]
-    if base["draft_length"].nunique() > 1:
-        base = base[base["draft_length"] == cell["draft_length"].iloc[0]]
+    base = _matching(cell, base)
     answers, base_answers = first_decodes(cell), first_decodes(base)
     if answers["quality"].notna().any() and base_answers["quality"].notna().any():
         answers, base_answers = (side[side["quality"].notna()] for side in (answers, base_answers))
@@ -236,38 +237,47 @@ def _compare(cell: pd.DataFrame, base: pd.DataFrame, margin: float) -> Row:
     }
 
 
+def _matching(cell: pd.DataFrame, base: pd.DataFrame) -> pd.DataFrame:
+    """Return the baseline with the load of a setting and, if it has several, its draft length."""
+    base = base[base["load"] == cell["load"].iloc[0]]
+    several = base["draft_length"].nunique() > 1
+    return base[base["draft_length"] == cell["draft_length"].iloc[0]] if several else base
+
+
 def _recipes(settings: Sequence[pd.DataFrame]) -> list[tuple[str, list[int]]]:
     """Return label and settings of heads that differ in the seed of their training alone."""
     recipes: dict[tuple[Any, ...], list[int]] = {}
     for index, cell in enumerate(settings):
         first = cell.iloc[0]
         if recipe := recipe_key(first):
-            recipes.setdefault((*recipe, first["load"], first["draft_length"]), []).append(index)
+            key = (*recipe, first["drafter"], first["load"], first["draft_length"])
+            recipes.setdefault(key, []).append(index)
     several = {key: heads for key, heads in recipes.items() if len(heads) > 1}
     firsts = [{**settings[heads[0]].iloc[0], "head": key[0]} for key, heads in several.items()]
     labels = zip(method_labels(firsts), several.values(), strict=True)
     return [(f"{label}, mean of {len(heads)} seeds", heads) for label, heads in labels]
 
 
-def _mean(heads: Sequence[pd.DataFrame], base: pd.DataFrame, margin: float) -> Row:
-    """Return the figures of a recipe relative to the baseline, as means over its heads.
+def _mean(heads: Sequence[pd.DataFrame], base: pd.DataFrame, rows: pd.DataFrame) -> Row:
+    """Return the figures of a recipe relative to the baseline, as means over its heads' ``rows``.
 
     Seeds and prompts are random effects. Missing answers, and failures that no prompt shows, lower
     the mean by what they lower the head that they lower most.
     """
-    rows = pd.DataFrame([_compare(head, base, margin) for head in heads])
-    base = base[base["load"] == heads[0]["load"].iloc[0]]
+    base = _matching(heads[0], base)
     sides = [Setting(first_decodes(side)) for side in (*heads, base)]
     seeds = range(len(heads))
     texts = shared_points(scored_alike(sides)).estimates()
     figures = {
         metric: texts.contrast(metric, seeds, len(heads)) for metric in (QUALITY_LESS, LENGTH)
     }
+    sessions = {head["session"].iloc[0] for head in heads}
+    sides[-1] = Setting(without_repeats(base[base["session"].isin(sessions)]))
     for metric in _speeds(heads[0]):
-        is_timed = rows[f"{metric}_low"].notna().all()
-        clock = timed_points(sides).estimates() if is_timed else texts
-        unknown = Interval(math.nan, math.nan, math.nan, 0)
-        figures[metric] = clock.contrast(metric, seeds, len(heads)) if is_timed else unknown
+        figures[metric] = _UNKNOWN
+        if len(sessions) == 1 and rows[f"{metric}_low"].notna().all():
+            clock = timed_points(sides).estimates()
+            figures[metric] = clock.contrast(metric, seeds, len(heads))
     low = figures[QUALITY_LESS].low
     lowered = rows[["low_with_failures", "lowest"]].sub(rows[f"{QUALITY_LESS}_low"], axis=0).min()
     return {
@@ -303,7 +313,7 @@ def _speed(cell: pd.DataFrame, base: pd.DataFrame, metric: str) -> Interval:
     sides = _paired(first_decodes(cell), of_session)
     in_blocks = {count_blocks(side) > 0 for side in sides}
     if len(in_blocks) > 1 or not all(map(has_comparable_times, sides)):
-        return Interval(math.nan, math.nan, math.nan, 0)
+        return _UNKNOWN
     return estimates.contrast(by_time_unit(sides[0]), by_time_unit(sides[1]), metric)
 
 

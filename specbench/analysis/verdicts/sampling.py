@@ -54,7 +54,7 @@ def sampling_rows(texts: pd.DataFrame, method: str) -> pd.DataFrame:
     """
     against = arm_named(method, texts)
     rows: list[Row] = []
-    outcomes: list[tuple[Row, Sampled, list[list[Text]]]] = []  # with the baseline's texts
+    pairs: list[tuple[Row, list[list[Text]], list[list[Text]]]] = []
     texts = texts[(texts["temperature"] > 0) & ~(texts["turn"] > 1)]
     for _, cells in texts.groupby(TASK, sort=False, dropna=False):
         base, compared = cells[cells["arm"] == against], cells[cells["arm"] != against]
@@ -66,12 +66,15 @@ def sampling_rows(texts: pd.DataFrame, method: str) -> pd.DataFrame:
             rows.append(row)
             ours, theirs = _by_prompt(of_load if len(of_load) else base, cell)
             if ours:
-                outcomes.append((row, compare_texts(ours, theirs), ours))
+                pairs.append((row, ours, theirs))
     # The level is that of the smallest p value in Holm's correction.
-    shares: dict[Fault, float] = {}
+    level, shares = LEVEL / max(1, len(pairs)), dict[Fault, float]()
+    outcomes = [
+        (row, compare_texts(ours, theirs, level=level), ours) for row, ours, theirs in pairs
+    ]
     for number, (row, _, ours) in enumerate(outcomes):
         if not number or ours != outcomes[number - 1][2]:
-            shares = power(ours, level=LEVEL / len(outcomes))
+            shares = power(ours, level=level)
         row |= {"same_texts_power": shares[REQUIRED], "same_texts_seen": _seen(shares)}
     p = 0.0
     ordered = sorted(outcomes, key=lambda outcome: outcome[1].p)

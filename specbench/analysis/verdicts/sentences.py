@@ -43,7 +43,6 @@ from specbench.analysis.verdicts.words import (
     UNSHOWN,
     Clause,
     Row,
-    front_ends_before,
     front_outcome,
     is_known,
     noise_range,
@@ -202,7 +201,7 @@ def _front(row: Row | None) -> Clause:
     """Compare with the static front; with a coarse one also at its nearest point."""
     if row is None:
         return UNKNOWN
-    if front_ends_before(row):
+    if math.isnan(row[ABOVE]):  # though the draft alone may gain as much
         reach = "accepts as much" if row["at"] == "acceptance" else "is as fast"
         return Clause(MISSING, f"no measured static weight {reach}")
     front = "the randomised static front" if row["at"] == "acceptance" else "it"

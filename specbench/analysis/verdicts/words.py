@@ -155,11 +155,6 @@ def sign_of_speed(row: Row, metric: str) -> str:
     return {HIGHER: FASTER, LOWER: SLOWER}.get(outcome, outcome)
 
 
-def front_ends_before(row: Row) -> bool:
-    """Return whether no measured weight gains as much as a method, though the draft alone may."""
-    return math.isnan(row[ABOVE])
-
-
 def front_outcome(row: Row) -> str:
     """Return whether a method lies above or below the static front; above a coarse one clearly."""
     outcome = sign(row, ABOVE)

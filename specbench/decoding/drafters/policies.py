@@ -12,6 +12,7 @@ A function returns the number of drafts of a round that starts at each token.
 from __future__ import annotations
 
 import inspect
+import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -72,6 +73,7 @@ class Policy:
     predictable: bool  # whether a drafted token never decides if it is drafted
     function: Callable[..., Any]
     value: Any = None  # None without a value
+    most: float = math.inf  # largest value; the least is 0
 
     @property
     def label(self) -> str:
@@ -103,14 +105,14 @@ class Policy:
 F = Callable[..., Any]
 
 
-def policy(*, predictable: bool = True) -> Callable[[F], F]:
-    """Declare a policy; an argument with a default is its value."""
+def policy(*, predictable: bool = True, most: float = math.inf) -> Callable[[F], F]:
+    """Declare a policy; an argument with a default is its value, from 0 to ``most``."""
 
     def declaring(function: F) -> F:
         names = list(inspect.signature(function).parameters.values())[1:]
         value = next((p.default for p in names if p.default is not p.empty), None)
         name = function.__name__.replace("_", "-")
-        return declare(function, Policy(name, predictable, function, value))
+        return declare(function, Policy(name, predictable, function, value, most))
 
     return declaring
 
@@ -121,13 +123,13 @@ def fixed(rounds: Drafting) -> Integers:
     return np.full(rounds.most.shape, rounds.longest)
 
 
-@policy()
+@policy(most=1)
 def confidence(rounds: Drafting, threshold: float = 0.4) -> Integers:
     """Draft until a token is less likely than the threshold, and verify it (Transformers)."""
     return 1 + leading(rounds.q[..., :-1] >= threshold)
 
 
-@policy()
+@policy(most=1)
 def p_min(rounds: Drafting, threshold: float = 0.75) -> Integers:
     """Draft while the likeliest token has at least this probability (llama.cpp)."""
     return leading(rounds.top >= threshold)
@@ -139,7 +141,7 @@ def svip(rounds: Drafting, threshold: float = 0.6) -> Integers:
     return np.maximum(1, leading(np.sqrt(rounds.entropy) <= threshold))
 
 
-@policy()
+@policy(most=1)
 def adaedl(rounds: Drafting, threshold: float = 0.4) -> Integers:
     """Draft while a bound on acceptance is at least this, at least 1 (arXiv:2410.18351)."""
     return np.maximum(1, leading(1 - np.sqrt(GAMMA * rounds.entropy) >= threshold))
@@ -188,11 +190,16 @@ def get_policy(name: str) -> Policy:
     chosen = POLICIES[plain]
     if not colon:
         return chosen
+    require(chosen.value is not None, f"{plain} takes no value: give {plain}")
     try:
-        return replace(chosen, value=type(chosen.value)(value))
-    except (ValueError, TypeError) as error:
-        fault = "takes no value" if chosen.value is None else f"takes a number, not {value!r}"
-        raise UsageError(f"{plain} {fault}: give {plain} or see its default") from error
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    require(
+        0 <= number <= chosen.most,
+        f"{plain} takes a number from 0 to {chosen.most:g}, not {value!r}: leave it out",
+    )
+    return replace(chosen, value=number)
 
 
 @dataclass

@@ -140,7 +140,8 @@ def _note_waiting(
 
     On the device ``meta`` tensors have no values, so such a rule raises an error there.
     """
-    tensors = {name: getattr(at, name).to("meta") for name in at._fields[:6]}
+    values = at._asdict().items()
+    tensors: Any = {n: v.to("meta") for n, v in values if isinstance(v, torch.Tensor)}
     head = {"head": lambda at: at.p[:, 0]} if "head" in getattr(bound, "keywords", {}) else {}
     try:
         with torch.inference_mode():

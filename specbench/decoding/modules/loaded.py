@@ -137,10 +137,6 @@ class LoadedModule(DrafterKind):
             self.rotary = {"": (tables[0].to(self.dtype), tables[1].to(self.dtype))}
         return self.cache.capacity
 
-    def drop_cache(self) -> None:
-        """Free the cache."""
-        self.cache = None
-
     @torch.no_grad()
     def prefill(self, pair: LoadedPair, prompt: Tensor, row: int, states: Tensor | None) -> None:
         """Read a prompt ``[T]`` with the target's states ``[T - 1, layers * hidden]``."""

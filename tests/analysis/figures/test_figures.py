@@ -41,6 +41,7 @@ def draw(name: str, folder: Path) -> style.Drawing:
     if name == "latency":
         served = [{"method": arm, "latency_seconds": s} for arm in ("a", "b") for s in (1.0, 2.0)]
         times = {"first_token_seconds": 0.1, "inter_token_seconds": 0.01, "draft_length": 0}
+        times["retries"] = 0.0
         table = samples(*served, **times).assign(**times)
         return load_figure(name)(Results.of(samples=table, cells=table))
     one: dict[str, Any] = {"tasks": ("mini-math",)}
@@ -67,6 +68,7 @@ def test_every_figure_is_drawn_within_its_page_and_saved(name, tmp_path):
 def test_times_of_answers_can_be_read_at_any_spread(factor):
     times = [{"method": arm, "latency_seconds": s} for arm, s in (("a", 1.7), ("b", 1.7 * factor))]
     told = {"first_token_seconds": [0.31, 0.31 * factor], "inter_token_seconds": [0.02] * 2}
+    told["retries"] = [0.0, 0.0]
     table = samples(*times, draft_length=0).assign(**told)
     for axes in load_figure("latency")(Results.of(samples=table, cells=table)).figure.axes:
         low, high = axes.get_xlim()

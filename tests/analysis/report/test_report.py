@@ -18,12 +18,14 @@ from specbench.analysis.report.build import build, report_cells
 from specbench.analysis.report.figures import draws_of, figures
 from specbench.analysis.results import ROUND_COLUMNS, Results
 from specbench.analysis.statistics.estimates import ABOVE
+from specbench.analysis.statistics.positions import CONDITIONAL
 from specbench.analysis.tables.html import TEMPLATES
 from specbench.analysis.tables.table import to_text
 from specbench.analysis.tables.verdict_tables import comparison_tables, verdict_tables
 from specbench.analysis.trace import run_decoder
 from specbench.analysis.verdicts.compare import compare, verdict_rows, verdicts
 from specbench.analysis.verdicts.contrasts import FRONT
+from specbench.runs.frames import CELL
 from specbench.runs.records import latest_records
 from specbench.runs.run import read_run
 
@@ -282,6 +284,33 @@ def test_report_figure_table_and_sentence_have_one_front(altered):
     assert f"coarse {lead:+.1f} [" in to_text(table, width=130)
     (sentence,) = verdicts(verdict_rows(altered))["sentence"]
     assert f" {80 - front:.1f} [" in sentence and "above the randomised static front" in sentence
+
+
+def test_points_of_many_settings_and_of_means_of_seeds_have_their_own_tooltips():
+    """Of more than four settings of a method four have their acceptance drawn by position."""
+    rows = [
+        sample(method, number, draft_length=length, weight=weight, head=head, repetition=0.0)
+        for method, weight, head in (
+            ("sd", None, None),
+            *(("static", weight / 10, None) for weight in range(6)),
+            *(("diversed", None, f"h/seed-{seed}") for seed in range(2)),
+        )
+        for length in (3, 5)
+        for number in range(12)
+    ]
+    results = from_samples(samples(*rows))
+    cells = results.cells.assign(setting="mini")
+    rates = cells[list(CELL)].assign(kind=CONDITIONAL, position=1, rounds=9)
+    rates["value"] = rates["ci_low"] = rates["ci_high"] = np.arange(len(rates)) / 100
+    *_, block = figures(cells, rates, results.samples)
+    drawn = dict(block.figures)
+    assert "seed-0; accuracy" in drawn["Quality vs. cost"]  # a mean has no tooltip of a cell
+    told = re.findall(
+        'data-tooltip="([^;]+); .*?accepted ([0-9.]+) %', drawn["Acceptance by position"]
+    )
+    by_label = dict(zip(cells["label"], 100 * rates["value"], strict=True))  # of N = 5, the later
+    assert len(told) == 1 + 4 + 2
+    assert all(float(rate) == pytest.approx(by_label[label]) for label, rate in told)
 
 
 def test_without_samples_the_report_draws_no_front(altered):

@@ -18,6 +18,7 @@ from specbench.analysis.results import Results
 from specbench.analysis.tables.verdict_tables import margin_tables
 from specbench.analysis.verdicts.margin import margin_rows
 from specbench.analysis.written import write_tables
+from specbench.runs.frames import Selection
 from specbench.runs.model import SampleRecord
 from specbench.tasks.example import Example
 
@@ -39,7 +40,7 @@ def answers() -> list[SampleRecord]:
             },
             **{"first_token_seconds": 0.01 * (n + 1) * slow, "inter_token_seconds": 0.001 * slow},
             **{"prefill_seconds": 0.25, "decode_seconds": slow, "latency_seconds": slow},
-            **{"output_tokens": 20, "stopped_by": "eos", "finish_reason": "stop"},
+            **{"output_tokens": 20, "stopped_by": "eos", "finish_reason": "stop", "retries": 0},
             **{"token_ids": [], "per_round": {}, "category": None, "turn": None},
             **{"status": "ok", "scores": {"accuracy": 1.0}, "settings": "concurrency=1"},
         )
@@ -73,7 +74,14 @@ def test_a_page_of_servers_opens_with_the_answer_of_compare_and_names_no_folder(
     assert "/home" not in page and "secret" not in page
     assert "big.gguf" in page and "plain=http://host:8000/v1" in page
     assert "to the first token" in page and "Ends of answers" in page
+    of_fast = build([served], Selection(methods=["fast"])).html
+    ends = of_fast.partition("Ends of answers")[2].partition("</table>")[0]
+    assert "fast" in ends and "plain" not in ends
+    config = json.loads((served / "config.json").read_text())
+    config["progress"] = {"state": "interrupted", "samples": 1}
+    (served / "config.json").write_text(json.dumps(config))
     unanswered = build([served])
+    assert "run is incomplete: interrupted" in unanswered.html and "secret" not in unanswered.html
     assert any("add --against METHOD --margin POINTS" in note for note in unanswered.notes)
     assert "dashed line" not in unanswered.html
 
@@ -87,6 +95,9 @@ def test_latencies_are_quantiles_of_all_answers(served):
     (named,) = latency_tables(pd.concat([frame.assign(run_id=name) for name in "ab"]))
     assert [row[0] for row in named.rows][::2] == [f"plain concurrency=1 ({name})" for name in "ab"]
     assert [*latency_tables(samples({}))] == []
+    at_once = frame["first_token_seconds"].mask(frame["method"] == "fast")  # a proxy held it back
+    (whole,) = latency_tables(frame.assign(first_token_seconds=at_once))
+    assert whole.rows[1][:3] == ["fast concurrency=1", "20", ""] and whole.rows[1][-1] == "500"
 
 
 def test_ends_and_failures_are_shares_of_an_arm():

@@ -58,7 +58,6 @@ def test_the_linear_weight_is_the_second_share_of_a_softmax_in_any_dtype():
     head, at = random_head("linear", SIZES), positions()
     scores = torch.cat([at.h_q, at.h_p], -1) @ head.summary.weight.T + head.summary.bias
     torch.testing.assert_close(head.weigh(at), scores.softmax(-1)[:, 1])
-    head, at = random_head("linear", SIZES), positions()
     halves = at._replace(h_p=at.h_p.bfloat16(), h_q=at.h_q.bfloat16())
     assert head.weigh(halves).dtype == torch.float32
     torch.testing.assert_close(head.weigh(halves), head.weigh(at), atol=0.05, rtol=0)

@@ -13,11 +13,9 @@ import pytest
 
 from specbench.tasks.metrics.sandbox.launch import Limits, judge
 
+from ..test_code import RIGHT, TESTS, WRONG
 from .conftest import programs
 
-RIGHT = "def double(x):\n    return x * 2\n"
-WRONG = "def double(x):\n    return x\n"
-TESTS = ("assert double(2) == 4", "assert double('a') == 'aa'")
 SHORT = Limits(cpu_seconds=1, wall_seconds=1.5)  # of programs that must not pass
 SECONDS = 1800  # programs that wait do so for an hour; this limit only shows that they were ended
 

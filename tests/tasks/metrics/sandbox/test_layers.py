@@ -16,7 +16,7 @@ from specbench.tasks.metrics.sandbox import launch
 from specbench.tasks.metrics.sandbox import linux as kernel
 from specbench.tasks.metrics.sandbox.launch import Limits, judge, layers, weakness
 
-from .conftest import GENEROUS
+from .conftest import GENEROUS, programs
 
 WAIT = GENEROUS.wall_seconds
 KERNEL = {"namespaces", "user", "landlock", "seccomp"}
@@ -24,34 +24,7 @@ KERNEL = {"namespaces", "user", "landlock", "seccomp"}
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="layers of the Linux kernel")
 
 # Operations that each layer refuses by itself.
-REFUSED = {
-    "namespaces": [
-        "import socket; socket.create_connection(('127.0.0.1', {port}), 1)",
-        "import os; os.kill({process}, 0)",
-    ],
-    "user": [
-        "open({secret!r}).read()",
-        "import os; os.kill({process}, 0)",
-        "import os; os.setuid(0)",
-    ],
-    "landlock": [
-        *("open({public!r}).read()", "open({public!r}, 'w')", "open({public!r} + '2', 'w')"),
-        *("import os; os.remove({public!r})", "open('new', 'w')"),
-    ],
-    "seccomp": [
-        "import socket; socket.socket()",
-        "import socket; socket.socketpair()",
-        "import os; os.fork()",
-        "import threading; threading.Thread(target=id, args=(1,)).start()",
-        *("import os; os.execv('/bin/true', ['true'])", "import os; os.kill(os.getpid(), 0)"),
-        *("import os; os.setsid()", "open({public!r}, 'w')", "open({public!r} + '2', 'w')"),
-        *("import os; os.mkdir({public!r} + '2')", "import os; os.remove({public!r})"),
-        "import os; os.rename({public!r}, {public!r} + '2')",
-        *("import os; os.chmod({public!r}, 0)", "import os; os.truncate({public!r}, 0)"),
-        *("import os; os.symlink('a', {public!r} + '2')", "import os; os.memfd_create('a')"),
-        "import os; os.setpriority(os.PRIO_PROCESS, 0, 5)",
-    ],
-}
+REFUSED = {layer: deeds.splitlines() for layer, deeds in programs("refused.txt").items()}
 
 
 def attempts(deeds: list[str]) -> str:

@@ -103,7 +103,7 @@ def verify(
     run: FinishedRun,
     options: VerifyOptions,
     models: Recorded,
-    data: Annotated[PromptFiles, ("task", "prompts", "cut_prompts", "shots", "folder")],
+    data: Annotated[PromptFiles, ("task", "prompts", "folder")],
     code: CodeExecution,
     shown: Progress,
 ) -> None:
@@ -115,6 +115,11 @@ def verify(
     Nothing that the run names is executed: give its rules, metrics, tasks and models as to `run`.
     """
     verified = read_run(run, models.trust())
+    if data.prompts and stored(run / EXAMPLES).is_file():  # cut as the run has cut them
+        examples = [e for of_task in verified.examples.values() for e in of_task.values()]
+        data = data.updated(cut_prompts=any(e.passage == e.prompt for e in examples))
+    elif len(shots := {task.data.get("shots") for task in verified.tasks.values()}) == 1:
+        data = data.updated(shots=shots.pop() or None)
     tasks = {task.name: task for task in data.tasks()} if data.task or data.prompts else {}
     require_cells([run], {"method": [*map(short_name, options.method or ())], "task": [*tasks]})
 

@@ -77,7 +77,7 @@ def test_without_a_quality_or_a_front_the_rest_is_compared_and_drawn(cli, questi
     samples = run(cli, "r", "-m sd,typical --cut-prompts --max-prompt-tokens 16 --max-new-tokens 4")
     assert {row["quality"] for row in samples} == {""}
     assert max(int(row["prompt_tokens"]) for row in samples) == 16  # others were cut to it
-    cli("verify", "r", "-n", "0", "--prompts", "question.jsonl", "--cut-prompts", code=0)
+    cli("verify", "r", "-n", "0", "--prompts", "question.jsonl", code=0)  # cut as the run was
     for command in (("table",), ("compare",), ("compare", "--at", "all")):
         assert cli(*command, "r").code == 0
     assert cli("report", "r", "--by", "turn", "-t", "question/turn 2").code == 0

@@ -18,9 +18,9 @@ if _LIBC is not None:
     _LONG, _POINTER = ctypes.c_ulong, ctypes.c_void_p
     _LIBC.prctl.argtypes = [ctypes.c_int, _LONG, _POINTER, _LONG, _LONG]
 
-_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_KEEPCAPS = 1, 4, 8
-_PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 22, 38
-_SIGKILL = 9
+PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_KEEPCAPS = 1, 4, 8
+_PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 22, 38
+SIGKILL = 9
 _NEW_IPC, _NEW_USER, _NEW_PID, _NEW_NET = 0x08000000, 0x10000000, 0x20000000, 0x40000000
 _CAPABILITIES_VERSION = 0x20080522
 _READ_EVERYTHING = 1 << 2  # CAP_DAC_READ_SEARCH
@@ -62,23 +62,14 @@ _ALLOW, _REFUSE, _KILL = 0x7FFF0000, 0x00050001, 0x80000000
 Instruction = tuple[int, int, int, int]  # opcode, jumps if true and if false, operand
 
 
-def _control(option: int, value: int, pointer: bytes | None = None) -> bool:
+def control(option: int, value: int, pointer: bytes | None = None) -> bool:
+    """Set an option of this process (prctl); return whether it holds."""
     return _LIBC is not None and not _LIBC.prctl(option, value, pointer, 0, 0)
 
 
 def hide() -> bool:
     """Prevent other processes of the same user from reading this one's memory and descriptors."""
-    return _control(_PR_SET_DUMPABLE, 0)
-
-
-def die_with_parent() -> bool:
-    """Ask to be killed when the parent ends. A change of user undoes this."""
-    return _control(_PR_SET_PDEATHSIG, _SIGKILL)
-
-
-def renounce_privileges() -> bool:
-    """Give up gaining rights by starting programs; Landlock and seccomp require this."""
-    return _control(_PR_SET_NO_NEW_PRIVS, 1)
+    return control(_PR_SET_DUMPABLE, 0)
 
 
 def own_namespaces() -> bool:
@@ -98,7 +89,7 @@ def become_nobody(needed: str, guarded: bool) -> bool:
     """
     if _LIBC is None or os.geteuid() != 0:
         return False
-    _control(_PR_SET_KEEPCAPS, 1)
+    control(_PR_SET_KEEPCAPS, 1)
     try:
         os.setgroups([])
         os.setresgid(_NOBODY, _NOBODY, _NOBODY)
@@ -193,4 +184,4 @@ def filter_calls(supervising: bool) -> bool:
     packed = b"".join(struct.pack("=HBBI", *instruction) for instruction in program_lines)
     code = ctypes.create_string_buffer(packed, len(packed))
     program = struct.pack("@HP", len(program_lines), ctypes.addressof(code))
-    return bool(program_lines) and _control(_PR_SET_SECCOMP, 2, program)
+    return bool(program_lines) and control(_PR_SET_SECCOMP, 2, program)

@@ -100,14 +100,14 @@ def confine(cpu_seconds: int, memory_bytes: int, supervising: bool = False) -> l
     # Folders of Python and its modules' libraries, without user data.
     shared = ["/lib", "/lib64", "/usr/lib", "/usr/lib64", os.path.join(sys.base_prefix, "lib")]
     data = ["/etc/ld.so.cache", "/usr/share/zoneinfo", "/dev/null", "/dev/urandom", os.curdir]
-    linux.renounce_privileges()
+    linux.control(linux.PR_SET_NO_NEW_PRIVS, 1)  # Landlock and seccomp require it
     # Before root's rights are dropped, which may be needed to open the library's folders.
     landlock = linux.read_only([library, *shared, *data], silent=not supervising)
     nobody = linux.become_nobody(library, landlock)
     if not nobody:
         linux.drop_capabilities()
     linux.hide()  # again, since a change of user undoes it, as it does the next call
-    linux.die_with_parent()
+    linux.control(linux.PR_SET_PDEATHSIG, linux.SIGKILL)  # when the parent ends
     layers = {"limits": True, "user": nobody, "landlock": landlock}
     layers["seccomp"] = linux.filter_calls(supervising)
     return [name for name, holds in layers.items() if holds]

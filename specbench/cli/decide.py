@@ -161,12 +161,10 @@ def decide(
             "give --acceptance, --accepted-length or --accept-rate",
         )
         source = _of_texts(options, drafters, measurement, run)
-    require(
-        options.cached_prompt <= source.workload.prompt,
-        f"--cached-prompt {options.cached_prompt} is more than a prompt of "
-        f"{source.workload.prompt:.0f} tokens: give fewer, or with rates --context-length",
-    )
-    source = replace(source, workload=source.workload._replace(shared=options.cached_prompt))
+    workload, size = source.workload, f"{source.workload.prompt:.0f} tokens: give fewer"
+    fits = options.cached_prompt <= workload.prompt
+    require(fits, f"--cached-prompt {options.cached_prompt} is more than a prompt of {size}")
+    source = replace(source, workload=workload._replace(shared=options.cached_prompt))
 
     costs = costs_of_source(source)
     of_one = next(iter(costs.values()))

@@ -119,7 +119,7 @@ def verify(
         examples = [e for of_task in verified.examples.values() for e in of_task.values()]
         data = data.updated(cut_prompts=any(e.passage == e.prompt for e in examples))
     elif len(shots := {task.data.get("shots") for task in verified.tasks.values()}) == 1:
-        data = data.updated(shots=shots.pop() or None)
+        data = data.updated(shots=shots.pop())
     tasks = {task.name: task for task in data.tasks()} if data.task or data.prompts else {}
     require_cells([run], {"method": [*map(short_name, options.method or ())], "task": [*tasks]})
 

@@ -95,13 +95,13 @@ def read_tokenizer(path: Path) -> PreTrainedTokenizerFast:
     version = repr((file.metadata["general.architecture"], stored, file.tokens))
     if (converted := _tokenizers.get(digest := sha256(version.encode()).digest())) is not None:
         return converted
-    options: dict[str, Any] = {}
+    is_whole = gguf.TOKENIZER_KEY in file.metadata
+    options: dict[str, Any] = {} if is_whole else {"add_bos_token": model_facts(path).adds_start}
     try:
-        if gguf.TOKENIZER_KEY in file.metadata:
+        if is_whole:
             backend = Tokenizer.from_str(file.metadata[gguf.TOKENIZER_KEY])
         else:
             backend = _converted(file.metadata, file.tokens)
-            options["add_bos_token"] = model_facts(path).adds_start
         for name, kind in gguf.SPECIAL.items():
             number = file.metadata.get(f"tokenizer.ggml.{kind}_token_id")
             if number is not None:
@@ -115,7 +115,7 @@ def read_tokenizer(path: Path) -> PreTrainedTokenizerFast:
         tokenizer_object=backend, clean_up_tokenization_spaces=False, **options
     )
     tokenizer.chat_template = file.metadata.get(gguf.TEMPLATE_KEY)
-    if gguf.TOKENIZER_KEY not in file.metadata:
+    if not is_whole:
         for text, tokens in zip(PROBES, tokenize(path, PROBES), strict=True):
             if tokenizer.encode(text, add_special_tokens=False) != tokens:
                 raise UsageError(

@@ -95,15 +95,9 @@ class Graphs:
     """Functions whose calls are recorded once and then replayed.
 
     Arguments are tensors, tuples of tensors, and hashable values. A recording serves all calls with
-    tensors of the same shapes and dtypes and otherwise equal values. The outputs of one
-    function may be passed to another without a copy. When a runner's cache is replaced, all
-    recordings are dropped together and their memory is freed.
-
-    A graph that reads the outputs of another is recorded after it, since they must exist first.
-    Calls may therefore share memory as described in ``Capture``, provided that the outputs of a
-    chain of calls are read or copied before the chain starts again.
-
-    Calls are recorded as CUDA graphs; tests without a GPU pass another ``record``.
+    tensors of the same shapes and dtypes, models with the same ``layers``, and otherwise equal
+    values. Outputs of one function may be passed to another without a copy. When a runner's cache
+    is replaced, all recordings are dropped and their memory is freed.
     """
 
     def __init__(self, record: Record | None = None) -> None:

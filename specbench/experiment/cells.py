@@ -149,8 +149,9 @@ def method_variants(names: Iterable[str], parameters: Mapping[str, Any]) -> list
             chosen = dict(zip(lists, combination, strict=True))
             heads = {"head": chosen.pop("head")} if "head" in chosen else {}
             variants.append((method.name, method.resolve(chosen) | heads))
-    for name in {*values} - {"head"} - {name for _, resolved in variants for name in resolved}:
-        raise UsageError(f"{name} has no effect with the others: see `specbench list methods`")
+    used = {"head"}.union(*(resolved for _, resolved in variants))
+    if idle := [name for name in values if name not in used]:
+        raise UsageError(f"{idle[0]} has no effect beside the others: see `specbench list methods`")
     return variants
 
 

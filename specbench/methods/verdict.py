@@ -35,9 +35,9 @@ class Positions(NamedTuple):
     h_p: Tensor  # [K, hidden_p] last hidden states of the target at the position that predicts `x`
     h_q: Tensor  # [K, hidden_q] last hidden states of the draft at the same position
     greedy: bool  # true at temperature 0
-    n: int = 1  # drafted tokens per round: N consecutive positions are the drafts of one text
+    n: int = 1  # drafts per round: n consecutive positions are those of one text
     top: Tensor | None = None  # [K] largest logit of the target before any processing
-    draft_length: int | None = None  # N, where a policy may have drafted fewer for all texts
+    draft_length: int | None = None  # N; a policy may have drafted fewer, n, for all texts
 
     @property
     def position(self) -> Tensor:

@@ -13,6 +13,7 @@ the pass over the text than in the steps that wrote it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -106,12 +107,13 @@ def compare(scores: Scores, records: Sequence[SampleRecord]) -> PriceCheck:
     """
     cell = records[0]
     writer = name_of(cell).method
-    texts = [row for row, text in enumerate(scores.names) if text.method != writer]
-    scores = scores.of(texts) if texts else scores
-    counts = [record.per_round.emitted or [] for record in records]
-    terms = [(sum(emitted), len(emitted), 1) for emitted in counts]
-    labels, measured = cluster_sums(terms, [name_of(record).prompt for record in records])
-    measured = measured[:, :2] / measured[:, 2:]  # means, as a price has them
+    others = [row for row, text in enumerate(scores.names) if text.method != writer]
+    scores = scores.of(others) if others else scores
+    terms = [(sum(tokens), len(tokens)) for tokens in (r.per_round.emitted or [] for r in records)]
+    names = [*map(name_of, records)]
+    labels, measured = cluster_sums(terms, [name.prompt for name in names])
+    texts = Counter(prompt for prompt, *_ in {(n.prompt, n.sample_id, n.repeat) for n in names})
+    measured /= [[texts[label]] for label in labels]  # as ``by_prompt``, turns are added
     drafter = drafter_of(cell)
     rule = cell.method
     stops = f"adaptive:{cell.cost}" if rule == "sd-adaptive" else drafter.policy

@@ -54,8 +54,8 @@ def pass_seconds(
     """
     machine, engine, together = server.machine, server.engine, server.together
     rows = batch * tokens
-    of_first, of_next = (_cached(server, model, tokens) for tokens in (context, context - shared))
-    caches = of_first + (batch - 1) * of_next
+    further = (batch - 1) * _cached(server, model, context - shared)  # of texts behind the first
+    caches = _cached(server, model, context) + further
     read = model.bytes_read(rows) + caches
     reading = read / (engine.share * machine.bandwidth * together)
     computing = rows * _row_seconds(server, model)
@@ -78,7 +78,8 @@ def pass_seconds(
 
 def _cached(server: Deployment, model: ServedModel, tokens: float) -> float:
     """Return the bytes of a text's cache on all devices: more of them than heads store copies."""
-    return model.bytes_cached(tokens) * max(1, server.together // model.shape.kv_heads)
+    heads = 1 if model.shape.cache_values else model.shape.kv_heads  # compressed keys are shared
+    return model.bytes_cached(tokens) * max(1, server.together // heads)
 
 
 def _row_seconds(server: Deployment, model: ServedModel) -> float:
@@ -152,12 +153,12 @@ def require_fits_machine(
     server: Deployment, target: ServedModel, drafting: DraftPasses, workload: Workload, batch: int
 ) -> None:
     """Refuse a batch or a target that the machines cannot hold."""
-    heads = target.shape.kv_heads
-    fitting = [n for n in range(2, 2 * heads + 1) if heads % n == 0 or n % heads == 0]
+    queries, heads = target.shape.heads, target.shape.kv_heads
+    fitting = [n for n in range(2, queries + 1) if 0 == queries % n == min(heads % n, n % heads)]
     require(
-        server.together == 1 or heads % server.gpus == 0 or server.gpus % heads == 0,
-        f"--gpus {server.gpus} neither divides the {heads} key-value heads of the target nor is a "
-        f"multiple: choose {' or '.join(map(str, fitting))}",
+        server.together == 1 or server.gpus in fitting,
+        f"--gpus {server.gpus} cannot share the {queries} heads and {heads} key-value heads of the "
+        f"target: choose {' or '.join(map(str, fitting[:4])) or 1}",
     )
     most = most_texts(server, target, drafting, workload)
     needed = target.bytes_stored + (drafting.model.bytes_stored if drafting.model else 0)

@@ -78,7 +78,7 @@ def read_reports(paths: Sequence[Path], batches: Sequence[int] = ()) -> Costs:
     require(
         not of_draft or (min(of_draft) <= batches[0] and batches[-1] <= max(of_draft)),
         f"{source} has passes of the draft over {', '.join(map(str, sorted(of_draft)))} tokens: "
-        f"measure {batches[0]} to {batches[-1]} of them too, one for each text of a batch",
+        f"measure {', '.join(map(str, batches))} tokens, one for each text of a batch",
     )
     table = []
     for batch in batches:

@@ -155,7 +155,7 @@ def local_task(name: str, shots: int | None = None, folder: Path | None = None) 
     """
     if name not in task_names():
         raise UsageError(f"{name} is not bundled: name its file with --task or --prompts")
-    task = load_task(name, DataOptions(shots=shots or None, folder=folder))
+    task = load_task(name, DataOptions(shots=shots, folder=folder))
     if folder is None and isinstance(task.source, Dataset) and task.source.repository:
         raise UsageError(f"the data of {name} is on the hub: name a folder with --data")
     return task

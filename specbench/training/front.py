@@ -111,7 +111,7 @@ class Point(NamedTuple):
         """Return the figures with their intervals, for ``head.json``."""
         figures: dict[str, Any] = {"weight": self.weight}
         for name, values in (("quality", self.quality), ("acceptance", self.acceptance)):
-            is_binary = proportions.is_binary(values)
+            is_binary = name == "quality" and proportions.is_binary(values)
             interval = proportions.proportion_interval if is_binary else mean_interval
             mean = interval(values, np.arange(len(values)))
             figures |= {name: mean.value, f"{name}_interval": [mean.low, mean.high]}

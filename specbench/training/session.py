@@ -127,10 +127,10 @@ def carry_out(
             write_atomically(folder / LOG, log)
             _save_checkpoint(training, folder / CHECKPOINT)
             report(folder, progress)
-        if done == first:
-            steps = [training.history[-1] for f, training in now.items() if f not in failed]
-            pace = sum(step.rollout_seconds + step.update_seconds for step in steps)
-            rest = training.recipe.steps - done - 1  # without the seconds of checks
+        steps = [training.history[-1] for f, training in now.items() if f not in failed]
+        if done == first and steps:
+            pace = sum(step.rollout_seconds + step.update_seconds for step in steps)  # no checks
+            rest = training.recipe.steps - done - 1
             logger.warning(f"{training.task.name}: a step takes {pace:.1f} s, and {rest} are left")
     descriptions = []
     for folder, training in ((f, t) for f, t in trainings.items() if f not in failed):

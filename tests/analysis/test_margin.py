@@ -239,6 +239,10 @@ def test_the_mean_of_heads_has_the_session_the_drafter_and_the_draft_length_of_i
     apart = make(*heads[0], *(row | {"session": 0} for row in heads[2]))  # no common times
     mean = margin_rows(pd.concat([base, again, apart]), "sd", 2).iloc[-1]
     assert mean["seeds"] == 2 and np.isnan(mean["times_as_fast"])
+    alone = margin_rows(pd.concat([base[base["draft_length"] == 3], apart]), "sd", 2)  # N = 5
+    assert alone["quality_difference"].notna().iloc[-1]
+    loaded = margin_rows(pd.concat([base.assign(batch_size=4), apart]), "sd", 2)
+    assert loaded["quality_difference"].isna().all()  # of another load
 
 
 def test_a_baseline_must_be_one_method(make, stored):

@@ -132,7 +132,7 @@ def test_passes_of_llama_bench_become_rounds(tmp_path, target):
         # A pass over five tokens lies between those over four and six.
         assert costs.seconds(1, 4, MODEL)[0] == pytest.approx(0.020 + 4 * 0.001)
         assert costs.seconds(1, 4, LOOKUP)[0] == pytest.approx(0.020)
-    with pytest.raises(UsageError, match="passes of the draft over 1, 2 tokens: measure 2 to 4"):
+    with pytest.raises(UsageError, match="passes of the draft over 1, 2 tokens: measure 2, 4"):
         read_reports([target, draft], [2, 4])
     both = tmp_path / "both.json"
     both.write_text(json.dumps([*json.loads(target.read_text()), *map(json.loads, draft.open())]))

@@ -95,8 +95,18 @@ def test_a_lossless_loop_agrees_and_texts_of_another_law_are_seen(honest):
     comparison = compare(scores, records)
     assert not comparison.is_sure
     assert comparison.difference.low < 0 < comparison.difference.high
-    again = compare(scores, [*records, *records[: TEXTS // 3] * 9])  # repeats weigh as one text
+    again = compare(
+        scores,
+        [*records, *(r.filled(repeat=n) for n in range(1, 9) for r in records[: TEXTS // 3])],
+    )  # repeats weigh as one text
     assert again.measured == pytest.approx(comparison.measured, nan_ok=True)
+    later = [r.filled(turn=2) for r in records[: TEXTS // 3]]  # turns of a text are added
+    talks = [*(r.filled(turn=1) for r in records[: TEXTS // 3]), *records[TEXTS // 3 :], *later]
+    added = [
+        sum(map(sum, (r.per_round.emitted for r in talks))),
+        sum(len(r.per_round.emitted) for r in talks),
+    ]
+    assert compare(scores, talks).measured.value == pytest.approx(added[0] / added[1])
     cooler, _ = decoded(target=lambda last: toy().target.law(last, 0.8))  # type: ignore[attr-defined]
     mixed, _ = decoded(target=lambda last: 0.7 * p(last) + 0.3 * q(last))
     for scores in (cooler, mixed):

@@ -113,7 +113,8 @@ def test_a_point_survives_a_checkpoint_and_parts_of_the_prompts_give_mean_and_sp
     ]
     whole = parts[0].joined(parts[1])
     assert len(whole.quality) == 3
-    many = whole._replace(quality=np.ones(20), acceptance=np.linspace(0, 1, 20)).described()
+    many = whole._replace(quality=np.ones(20), acceptance=np.ones(20)).described()
+    assert many["acceptance_interval"] == [1, 1]  # of the draft alone, whose weight is 0
     assert many["quality_interval"] == pytest.approx([1 / (1 + 1.959964**2 / 20), 1])  # Wilson's
     mean, spread = Point.from_lists(whole.lists()).inputs.mean_and_spread()
     np.testing.assert_allclose(mean, inputs.mean(0))

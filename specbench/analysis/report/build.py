@@ -89,8 +89,8 @@ def build(
     cells = report_cells(results)
     runs = [read_run(folder, trust, required=False) for folder in folders]
     recorded = _recorded(runs, selection, cells)
-    states = {_without_folders(shown_path(f)): unfinished(f) for f in folders}
-    notes = [f"{name} is incomplete: {state}" for name, state in states.items() if state]
+    states = [(_without_folders(shown_path(f)), unfinished(f)) for f in folders]
+    notes = [f"{name} is incomplete: {state}" for name, state in states if state]
     notes += missing_shards(folders)
     notes += map(_without_folders, recorded.notes)
     traces = collect_traces(recorded.traced, [*map(_without_folders, recorded.trace_notes)])
@@ -162,8 +162,8 @@ def _recorded(runs: Sequence[Run], selection: Selection, cells: pd.DataFrame) ->
                 continue
             of_page = name if len(runs) > 1 else None
             served = [r for r in records if r.method in run.servers]
-            served = [r for r in served if arms is None or short_name(r.method) in arms]
-            served = [r for r in served if tasks is None or r.task in tasks]
+            served = [r for r in served if not arms or short_name(r.method) in arms]
+            served = [r for r in served if not tasks or r.task in tasks]
             recorded.ends.extend(ends_tables(served, of_page))
             answers = list(reported(records, cells))
             examples: Mapping[str, Mapping[str, Example]] = {}

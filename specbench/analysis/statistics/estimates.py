@@ -171,12 +171,12 @@ def share_terms(cell: pd.DataFrame) -> dict[str, tuple[pd.Series, pd.Series]]:
 
     These are the tokens that the target would never emit and, of texts with marks, ``PHASES``.
     """
-    terms, shares = [], {}
+    shares: dict[str, tuple[pd.Series, pd.Series]] = {}
     if "inside_emitted" in cell and cell["inside_emitted"].notna().any():
         outside = (cell[name] - cell[f"inside_{name}"] for name in ("accepted", "proposed"))
         terms = [(cell["inside_emitted"], cell["output_tokens"])]
         terms += [(cell["inside_accepted"], cell["inside_proposed"]), tuple(outside)]
-        shares = dict(zip(PHASES, terms, strict=True))
+        shares |= dict(zip(PHASES, terms, strict=True))
     if ZERO_P in cell and cell[ZERO_P].notna().any():
         shares[f"{ZERO_P}_share"] = (cell[ZERO_P].fillna(0), cell["output_tokens"])
     return shares

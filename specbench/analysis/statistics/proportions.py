@@ -60,8 +60,8 @@ def paired_difference(
         *_counted(values, clusters), *_counted(base_values, base_clusters)
     )
     means = ratio(sums), ratio(base_sums)
-    alike = all(len({*side[:, 1]}) < 2 for side in (sums, base_sums))  # as many texts of each
-    if alike and all(map(is_binary, means)):
+    equally_many = all(len({*side[:, 1]}) < 2 for side in (sums, base_sums))
+    if equally_many and all(map(is_binary, means)):
         return unit_difference(*means)
     figure = unit_difference(
         intervals.unit_values(sums, ratio), intervals.unit_values(base_sums, ratio)

@@ -143,7 +143,7 @@ def compare_texts(
         arm: R texts of the same prompts. Its first halves are compared with the baseline's last,
             since texts of one repeat may share their random numbers.
         seed: Of the permutations.
-        level: A p value that these can reach.
+        level: The p value that the permutations must be able to reach.
     """
     texts = len(arm[0]) // 2
     pairs = zip(baseline, arm, strict=True)

@@ -265,6 +265,8 @@ def _mean(heads: Sequence[pd.DataFrame], base: pd.DataFrame, rows: pd.DataFrame)
     the mean by what they lower the head that they lower most.
     """
     base = _matching(heads[0], base)
+    if base.empty:  # all figures are unknown, as those of each head
+        return dict(rows.iloc[0])
     sides = [Setting(first_decodes(side)) for side in (*heads, base)]
     seeds = range(len(heads))
     texts = shared_points(scored_alike(sides)).estimates()

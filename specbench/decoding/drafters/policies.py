@@ -176,7 +176,7 @@ def get_policy(name: str) -> Policy:
     """Return a policy by ``NAME``, ``NAME:VALUE``, or ``FILE.py:FUNCTION``.
 
     Raises:
-        UsageError: There is no such policy, or its value is of another type.
+        UsageError: There is no such policy, or its value is no number in its range.
     """
     if plugin := find(name):
         declaration = declared(plugin.function, Policy) or declared(
@@ -196,8 +196,8 @@ def get_policy(name: str) -> Policy:
     except ValueError:
         number = math.nan
     require(
-        0 <= number <= chosen.most,
-        f"{plain} takes a number from 0 to {chosen.most:g}, not {value!r}: leave it out",
+        0 <= number <= chosen.most and number < math.inf,
+        f"{plain} takes a number from 0 to {chosen.most:g}, not {value!r}: see its default",
     )
     return replace(chosen, value=number)
 

@@ -13,8 +13,8 @@ for (const table of all(".sorted table")) {
       body.append(...[...body.rows].sort((one, other) => {
         const a = value(one, column), b = value(other, column);
         if (a === "" || b === "") return (a === "") - (b === "");
-        const less = parseFloat(a) - parseFloat(b);  // of values with units or intervals, too
-        return sign * (less || (isNaN(less) ? a.localeCompare(b) : 0));
+        const apart = parseFloat(a) - parseFloat(b);  // of values with units or intervals, too
+        return sign * (apart || a.localeCompare(b));
       }));
     };
     head.tabIndex = 0;

@@ -119,9 +119,11 @@ def write_gguf(
     from gguf.quants import quantize
 
     config = model.config
-    if config.model_type != "llama":
+    rotary = config.rope_parameters.get("rope_type", "default")
+    if (config.model_type, rotary) != ("llama", "default"):  # frequencies of Llama 3 are scaled
         raise UsageError(
-            f"cannot export a {config.model_type} model: use llama.cpp's convert_hf_to_gguf.py"
+            f"cannot export a {config.model_type} model with {rotary} rotary angles: use "
+            "llama.cpp's convert_hf_to_gguf.py"
         )
     writer = GGUFWriter(path, "llama")
     _describe(writer, config, LlamaFileType[FILE_TYPES[form]])

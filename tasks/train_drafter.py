@@ -20,7 +20,7 @@ from drafters.session import carry_out
 from drafters.training import DrafterTraining
 
 from specbench.cli.generate import grouped
-from specbench.cli.options import DEFAULT_PAIR, Models, Progress, Tasks, output_option
+from specbench.cli.options import Models, Progress, Tasks, output_option
 from specbench.cli.output import Interrupted, note
 from specbench.config import Options
 from specbench.engine.hub import quiet_libraries
@@ -73,7 +73,7 @@ def train_drafter(
     except KeyboardInterrupt as error:
         raise Interrupted(f"interrupted: the same command resumes from {folder}") from error
     note(f"{folder}: {description['held_out']['sentence']}")
-    chosen = ["--pair", models.pair or DEFAULT_PAIR, *data.retyped()]
+    chosen = [*models.retyped(), *data.retyped()]
     print("use it: specbench run --method sd --drafter", shlex.join([str(folder), *chosen]))
 
 

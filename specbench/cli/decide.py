@@ -348,7 +348,7 @@ def _flags(
     engine = "" if options.flags_of == "all" else engine
     yield from engine_flags(best.drafter, decision.schedule(best.drafter), source.pair, engine)
     prompts = measurement.part(Prompts).retyped()
-    if source.pair is None or not (source.task or prompts):
+    if isinstance(best.drafter, ShapedDrafter) or not (source.pair and (source.task or prompts)):
         return
     if not (measurement.task or measurement.prompts):
         is_task = source.task in task_names()

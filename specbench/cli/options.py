@@ -105,7 +105,7 @@ class Tasks(DataOptions):
         "Tasks or TOML task files, separated by commas, or all.",
         flags=("--task", "-t"),
         metavar="NAME",
-        shown=ALL,
+        shown="the generated ones",
         complete=lambda: [*task_names(), ALL],
         panel="Options",
     )

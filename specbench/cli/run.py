@@ -69,8 +69,7 @@ def sweep_weights(
     points.
     """
     # Only static is swept; other methods with a weight keep their own values.
-    names = [name for name in methods.names if name != STATIC]
-    variants = method_variants(names, methods.parameters())
+    variants = [variant for variant in methods.variants() if variant[0] != STATIC]
     variants += method_variants([STATIC], {"weight": grid.weights})
 
     def measure_pair(options: Measurement) -> None:

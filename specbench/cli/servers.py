@@ -16,7 +16,7 @@ import typer
 from specbench.cli.generate import grouped
 from specbench.cli.methods import Methods
 from specbench.cli.options import DryRun, Models
-from specbench.config import Count, DraftLength, Options, option
+from specbench.config import AUTO, Count, DraftLength, Options, option
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafters.registry import DRAFTERS, parse_kind, require_draft
 from specbench.decoding.heads.registry import find_head
@@ -138,7 +138,11 @@ class Servers(Headers):
             require(number == 1, f"two servers are named {name}: rename one")
             advice = "is a method, choose another name"
             require(name not in METHODS, f"--server {name}=...: {name} {advice}")
-        rules = dict(_named("--rule", text, names, "static:weight=0.5") for text in self.rule or ())
+        texts: list[str] = []
+        for part in self.rule or ():  # a rule may have several values, after commas
+            goes_on = bool(texts) and part.partition("=")[0] not in names and ":" not in part
+            texts[len(texts) - goes_on :] = [f"{texts[-1]},{part}" if goes_on else part]
+        rules = dict(_named("--rule", text, names, "static:weight=0.5") for text in texts)
         aliases = dict(_named("--alias", text, names, "base-model") for text in self.alias or ())
         arms = [
             arm._replace(
@@ -152,11 +156,11 @@ class Servers(Headers):
             pair or not any(arm.prompts == server_arm.TOKENS for arm in arms),
             "--send tokens needs the server's tokenizer: name it with --pair or --target",
         )
-        texts = [arm.name for arm in arms if arm.prompts != server_arm.TOKENS]
+        get_texts = [arm.name for arm in arms if arm.prompts != server_arm.TOKENS]
         require(
-            not (texts and (settings.max_prompt_tokens or settings.prompt_format)),
+            not (get_texts and (settings.max_prompt_tokens or settings.prompt_format)),
             "--max-prompt-tokens and --prompt-format (also by --preset) shape token ids, and whole "
-            f"texts go to {', '.join(texts)}: leave them out, or add --send tokens",
+            f"texts go to {', '.join(get_texts)}: leave them out, or add --send tokens",
         )
         if not arms:
             return []
@@ -253,6 +257,7 @@ def _arguments(spec: PairSpec, options: ServeOptions, drafter: DrafterKind | Non
     """Return the arguments of ``vllm serve``."""
     arguments = [spec.target, "--served-model-name", spec.name, "--host", "127.0.0.1"]
     arguments += ALWAYS + ([] if has_gpu_driver() else ON_CPU)
+    arguments += [] if spec.dtype == AUTO else ["--dtype", spec.dtype]
     if drafter is None:
         return arguments
     require_draft(spec.draft, [drafter])

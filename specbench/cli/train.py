@@ -12,8 +12,7 @@ from specbench.analysis.tables.table import Column, Table, with_interval
 from specbench.cli import options as groups
 from specbench.cli.generate import grouped
 from specbench.cli.output import Interrupted, needed_memory, note, note_loading, print_table
-from specbench.config import option
-from specbench.decoding.drafters.registry import MODEL
+from specbench.config import Filters, option
 from specbench.decoding.heads.registry import is_head, read_description, trained_heads
 from specbench.engine.pairs import Loading, PairSpec
 from specbench.errors import RunError, SpecbenchError, UsageError, require
@@ -99,12 +98,13 @@ def train(
         refused = _train_all(spec, loading, waiting, options.resume, not shown.no_progress)
     if trained := [job for job in jobs if job.folder not in refused]:
         _show(trained, spec, root)
+        typed = dict(zip((task.name for task in tasks), data.names, strict=True))
 
         def command(methods: str, tasks: Sequence[str], *last: str) -> str:
-            chosen = data if len(trained) == 1 else data.updated(task=list(tasks))
+            chosen = data if len(trained) == 1 else data.updated(task=[*map(typed.get, tasks)])
             parts = ["specbench", "run", "--method", methods, *models.retyped()]
-            if (drafter := trained[0].recipe.drafter) != str(MODEL):
-                parts += ["--drafter", drafter]
+            sampled = ("drafter", "temperature", *Filters.model_fields)
+            parts += HeadRecipe(**{n: getattr(trained[0].recipe, n) for n in sampled}).retyped()
             return shlex.join([*parts, *chosen.retyped(), *code.retyped(), *last])
 
         _advise(trained, root, command)
@@ -138,15 +138,15 @@ def _jobs(
 
 def _waits(job: HeadJob, resume: bool, may_execute: bool) -> bool:
     """Return whether a job is pending; raise usage errors before models load."""
-    if not may_execute and any(get_metric(name).executes for name in job.task.metrics):
-        raise UsageError(
-            f"the reward on {job.task.name} requires executing generated code: add "
-            "--allow-code-execution, or choose another task"
-        )
-    if job.recipe.metric_for(job.task) is None:
+    if (metric := job.recipe.metric_for(job.task)) is None:
         raise UsageError(
             f"{job.task.name} has no metric, which training needs as its reward: add --reward "
             "agreement"
+        )
+    if not may_execute and get_metric(metric).executes:
+        raise UsageError(
+            f"the reward on {job.task.name} requires executing generated code: add "
+            "--allow-code-execution, or choose another task"
         )
     job.task.examples("train", 1)
     return check_folder(job.folder, resume)

@@ -48,7 +48,7 @@ class Loading(Options):
         AUTO, "dummy creates random weights of the same shape, for timing.", metavar="FORMAT"
     )
     threads: int | None = option(
-        None, "CPU threads of PyTorch or llama.cpp.", ge=1, metavar="T", shown="one per core"
+        None, "CPU threads of PyTorch or llama.cpp.", ge=1, metavar="T", shown="free cores"
     )
     device_map: str | None = option(
         None, "auto spreads layers over all GPUs (needs accelerate).", metavar="MAP", shown="off"

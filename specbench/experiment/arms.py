@@ -158,11 +158,13 @@ class ArmRunner:
         counters = self._counters(arm) if alone else {}
         streams = self._stream(arm, bodies, steps[0].cell.values[CONCURRENCY])
         decoded: list[tuple[Step, Streamed, Answer]] = []
+        reason = ""
         for step, body, streamed in zip(ready, bodies, streams, strict=True):
             try:
                 limit, stop = step.plan.max_new_tokens, body.get("stop", ())
                 answer = self._answer(arm, streamed, limit, stop)
-                answer = self._with_rounds(arm, body, answer, counters)
+                asked = {} if streamed.retries else body  # with the rounds of all attempts
+                answer = self._with_rounds(arm, asked, answer, counters)
                 for contradiction in answer.contradictions:
                     self._remark(arm, f"{contradiction}, see the page servers")
                 if streamed.waited:
@@ -171,11 +173,7 @@ class ArmRunner:
                 self._failed[arm.name] = 0
             except UsageError as error:
                 self._failed[arm.name] += not _TOO_LONG.search(streamed.error)
-                if self._failed[arm.name] >= MOST_FAILED:
-                    raise RunError(
-                        f"{MOST_FAILED} requests to {arm.name} failed one after the other, the "
-                        f"last since {error}; run the same command to go on"
-                    ) from error
+                reason = str(error)
                 yield step, self._record_failure(step, error)
         spans: list[Span] = []
         for _, streamed, answer in decoded:
@@ -190,6 +188,11 @@ class ArmRunner:
             except SpecbenchError as error:  # a score that no file can hold fails one sample
                 result = self._record_failure(step, error)
             yield step, result
+        if self._failed[arm.name] >= MOST_FAILED:  # after what has arrived is recorded
+            raise RunError(
+                f"{MOST_FAILED} requests to {arm.name} failed one after the other, the last since "
+                f"{reason}; run the same command to go on"
+            )
 
     def _body(self, step: Step, answers: Sequence[str], most: int | None = None) -> dict[str, Any]:
         """Return the request for a step's text."""

@@ -106,7 +106,9 @@ def split_material(
 
 def read_materials(pair: LoadedPair, task: Task, recipe: HeadRecipe) -> Materials:
     """Encode all examples for the training of a head."""
-    read = partial(split_material, pair, task, limit=recipe.max_prompt_tokens)
+    context = min(model.context or 2**31 for model in (pair.target, pair.draft))
+    most = context - recipe.text_tokens(task)  # that leaves room for the text
+    read = partial(split_material, pair, task, limit=min(recipe.max_prompt_tokens, most))
     unseen = read("held-out", HELD_OUT + FINAL, 0)
     further = len(unseen.examples) - HELD_OUT
     return Materials(

@@ -241,7 +241,7 @@ def hour(
     good = True
     for part in chosen:
         before = part.done(folder)
-        if before is None or before["result"] not in (OK, SKIPPED):
+        if before is None or before["result"] != OK:
             print(f"{part.name}: {part.purpose}", file=sys.stderr)
             record = {**run_part(part, folder, limit), "machine": name_of(environment)}
             good = good and record["result"] in (OK, SKIPPED)

@@ -10,6 +10,7 @@ a mean weighted by TV(p, q): where the models agree, w has no effect.
 """
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +22,16 @@ from transformers import PreTrainedTokenizerBase
 
 from specbench.analysis.figures import style
 from specbench.analysis.statistics.intervals import mean_interval
+from specbench.config import Filters
 from specbench.decoding.heads.head import Head, load_head
 from specbench.decoding.heads.registry import read_description
+from specbench.decoding.sampling import Sampling
 from specbench.engine.loading import load_pair
 from specbench.engine.pair import LoadedPair
 from specbench.engine.pairs import Loading, get_pair
 from specbench.tasks.task import load_task
 from specbench.training.material import split_material
-from specbench.training.recipe import MAX_PROMPT_TOKENS
-from specbench.training.rollouts import Part, roll_out
+from specbench.training.rollouts import PLAIN, Part, roll_out
 from specbench.training.verifier import HELD_OUT_SEED
 
 KINDS = {
@@ -82,11 +84,18 @@ def token_text(tokenizer: PreTrainedTokenizerBase, token: int) -> str:
 
 @torch.no_grad()
 def sample_tokens(
-    pair: LoadedPair, head: Head, prompts: list[list[int]], max_new_tokens: int, seed: int
+    pair: LoadedPair,
+    head: Head,
+    prompts: list[list[int]],
+    max_new_tokens: int,
+    seed: int,
+    stop: Sequence[str] = (),
+    sampling: Sampling = PLAIN,
 ) -> pd.DataFrame:
     """Sample a text per prompt; return a row per token: text, name, kind, weight and TV(p, q)."""
     generator = torch.Generator(pair.target.device).manual_seed(seed)
-    [rollouts] = roll_out(pair, [Part([head], prompts, generator)], max_new_tokens)
+    part = Part([head], prompts, generator)
+    [rollouts] = roll_out(pair, [part], max_new_tokens, stop, sampling)
     order = rollouts.row.argsort(stable=True)  # roll-outs are ordered by step
     columns = (rollouts.row, rollouts.token, head(rollouts.inputs), rollouts.tv)
     text, token, weight, tv = (column[order].cpu().numpy() for column in columns)
@@ -148,7 +157,7 @@ def draw(table: pd.DataFrame, heading: str) -> style.Drawing:
         left.plot(row["effective_weight"], height, zorder=5, **line, **hollow)
     _draw_means(left, kinds, [f"{row.kind}\nn = {row.n:,}" for row in kinds.itertuples()])
     _draw_means(right, words, [f"{row.name} ({row.n:,})" for row in words.itertuples(index=False)])
-    for axes, title in ((left, "Kinds of token"), (right, "Tokens from the whole range")):
+    for axes, title in ((left, "Kinds of token"), (right, "Single tokens")):
         axes.set_title(title)
         axes.axvline(
             table["mean_weight"].iloc[0], color=style.GREY, lw=style.scaled(0.8), ls="--", zorder=1
@@ -180,8 +189,14 @@ def main() -> None:
     about = read_description(options.head)
     pair, task = load_pair(get_pair(about["pair"]), Loading()), load_task(about["task"])
     head = load_head(options.head, pair)
-    material = split_material(pair, task, "held-out", options.limit, 0, MAX_PROMPT_TOKENS)
-    tokens = sample_tokens(pair, head, material.prompts, task.max_new_tokens, HELD_OUT_SEED)
+    recipe = about["recipe"]
+    temperature = np.ravel(recipe.get("temperature", 1.0))[0]  # earlier heads could have several
+    filters = {name: recipe.get(name) for name in Filters.model_fields}
+    sampling = Sampling(temperature=float(temperature), **filters)
+    longest = recipe["max_prompt_tokens"]
+    material = split_material(pair, task, "held-out", options.limit, 0, longest)
+    new_tokens = task.max_new_tokens, HELD_OUT_SEED, task.stop
+    tokens = sample_tokens(pair, head, material.prompts, *new_tokens, sampling)
     columns = {"pair": pair.name, "task": task.name, "trained_on": task.name}
     table = tabulate(tokens)
     for number, (name, value) in enumerate((columns | {"head_kind": head.kind}).items()):

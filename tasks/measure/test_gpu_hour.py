@@ -11,7 +11,7 @@ import pytest
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tasks.measure import attention_kernels, gpu_hour
-from tasks.measure.gpu_hour import Part, hour, parts
+from tasks.measure.gpu_hour import SKIPPED, Part, hour, parts
 from tests.engine.tiny import tiny_pair
 
 ROOT = Path(__file__).parents[2]
@@ -82,6 +82,10 @@ def test_only_parts_that_succeeded_are_skipped(tmp_path):
     assert hour(all_parts, all_parts, folder, MACHINE)
     assert (folder / "good.txt").read_text() == first
     assert records(folder) == {"good": "ok", "flaky": "ok"}
+    record = json.loads((folder / "good.json").read_text()) | {"result": SKIPPED}
+    (folder / "good.json").write_text(json.dumps(record))
+    assert hour(all_parts, all_parts, folder, MACHINE)  # what it lacked may be there now
+    assert records(folder)["good"] == "ok" and (folder / "good.txt").read_text() != first
 
 
 def test_a_killed_hour_resumes(tmp_path):

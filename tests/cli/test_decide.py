@@ -126,6 +126,9 @@ def test_drafters_stand_side_by_side(cli):
     result = cli(*line.split(), code=0)
     assert result.out.startswith("Speculate at batch 1")
     assert re.search(r"mtp +eagle3 +block", result.out)
+    line = "decide --target qwen3-32b --drafter eagle3 --machine h200 --acceptance .8 -o q "
+    line += "-t mini-math"
+    assert "measure it at" not in cli(*line.split(), code=0).out  # by a module that is not here
     again = "decide --costs o/decision/costs-mtp.csv --drafter mtp --accepted-length 2.9@3 -o p"
     cli(*again.split(), code=0)
     first, second = (

@@ -124,6 +124,18 @@ def test_a_run_resumes_with_the_server_at_another_address(cli):
     assert records(FOLDER)[: len(before)] == before
 
 
+def test_answers_that_came_before_a_server_died_are_recorded(cli):
+    def dies(handler, body):
+        handler.close_connection = len(handler.fake.bodies) > 1 + 11
+        return handler.close_connection
+
+    with arms(a=Fake(solved, fault=dies)) as servers:
+        together = "--batch-size", "16", "--concurrency", "1"
+        stopped = cli(*RUN, *servers, "-n", "16", *together, code=1)
+    assert "5 requests to a failed one after the other" in stopped.err
+    assert [record["status"] for record in records(FOLDER)].count("ok") == 11
+
+
 def hangs(handler: Handler, body: dict[str, Any]) -> bool:
     time.sleep(2)
     return True
@@ -285,6 +297,7 @@ def test_on_a_cpu_vllm_reads_each_prompt_in_one_piece(cli, monkeypatch, has_driv
     monkeypatch.setattr("specbench.cli.servers.has_gpu_driver", lambda: has_driver)
     command = cli("serve", "--pair", "mini", "-m", "sd", "--dry-run").out
     assert ("--max-num-batched-tokens" in command) != has_driver
+    assert "--dtype float32" in command  # that of the pair, as specbench's engines have it
 
 
 def test_vllm_gets_the_models_of_a_folder(cli, tmp_path):

@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,12 +15,13 @@ from safetensors.torch import load_file
 
 from specbench.analysis.statistics.intervals import Interval
 from specbench.cli.options import Tasks
+from specbench.cli.train import HeadJob, _waits
 from specbench.decoding.heads.registry import WEIGHTS, is_head, read_description
 from specbench.errors import RunError, UsageError
 from specbench.runs.labels import LOG
 from specbench.tasks.task import load_task
 from specbench.training import front, verifier
-from specbench.training.recipe import CHECKPOINT
+from specbench.training.recipe import CHECKPOINT, HeadRecipe
 from specbench.training.verifier import Training
 
 TINY = [
@@ -100,11 +102,19 @@ def test_a_head_above_the_front_is_advised(cli, models, monkeypatch):
         return Interval(0.02, 0.01, 0.03, len(head.quality))
 
     monkeypatch.setattr(front, "distance", distance)
-    result = cli(*TINY, "--no-progress")
+    result = cli(*TINY, "--temperature", "0.7", "--no-progress")
     assert "above the randomised static front (2.0 [1.0, 3.0] points, n = 12)" in result.err
     used = result.out.splitlines()[-1].removeprefix("use it: specbench ")
+    assert "--temperature 0.7" in used
     assert used.endswith(f"--task mini-headline --head {HEAD}")
     assert cli(*shlex.split(used), "--dry-run").code == 0
+
+
+def test_only_a_reward_that_executes_code_needs_permission(tmp_path):
+    for reward in ("agreement", "metric"):
+        job = HeadJob(load_task("mini-code"), HeadRecipe(reward=reward), tmp_path / "head")
+        with nullcontext() if reward == "agreement" else pytest.raises(UsageError, match="execut"):
+            assert _waits(job, resume=False, may_execute=False)
 
 
 def test_a_refusal_of_one_task_leaves_the_others(cli, models, monkeypatch):

@@ -109,5 +109,13 @@ def test_few_held_out_prompts_serve_both_measurements_and_have_two_texts_each(mi
         assert Materials(nothing, nothing, final).final_texts == texts
     monkeypatch.setattr(material, "FINAL", 100)
     materials = read_materials(mini, HEADLINE, HeadRecipe(steps=1, prompts_per_step=1))
+    recipe = HeadRecipe(steps=1, prompts_per_step=4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            mini.draft, "context", recipe.text_tokens(HEADLINE) + 40
+        )  # with room for the text
+        cut = read_materials(mini, HEADLINE, recipe).train.prompts
+    whole = read_materials(mini, HEADLINE, recipe).train.prompts
+    assert max(map(len, cut)) <= 40 < max(map(len, whole))
     assert materials.held_out == materials.final
     assert len(materials.final.examples) == 128 + 100

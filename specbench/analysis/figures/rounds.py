@@ -43,8 +43,7 @@ def draw_positions(results: Results) -> Drawing:
         ranks = np.linspace(0, len(of_method) - 1, min(len(of_method), len(_DASHES))).round()
         names += of_method["name"].iloc[ranks.astype(int)].tolist()
     cells = cells[cells["name"].isin(names)]
-    # The rows keep their index, by which a report has their tooltips.
-    table = table.reset_index().merge(cells, on=list(CELL)).set_index("index")
+    table = table.reset_index().merge(cells, on=list(CELL)).set_index("index")  # for tooltips
     methods = cells.drop_duplicates("name").set_index("name")["method"]
     order = style.ordered(list(methods.unique()))
     methods = methods.sort_values(key=lambda method: method.map(order.index), kind="stable")

@@ -37,10 +37,7 @@ def latency_tables(samples: pd.DataFrame) -> Iterator[Table]:
 
 
 def ends_tables(records: Iterable[SampleRecord], run: str | None = None) -> Iterator[Table]:
-    """Yield a table of how the answers of each task's arms ended, and how many failed.
-
-    ``run`` is the name of their run on a page with several.
-    """
+    """Yield a table of the ends and failures of each task's arms, of a ``run`` among several."""
     tasks: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
     for record in records:
         end = "failed" if record.status == ERROR else record.finish_reason or record.stopped_by

@@ -110,12 +110,9 @@ def test_few_held_out_prompts_serve_both_measurements_and_have_two_texts_each(mi
     monkeypatch.setattr(material, "FINAL", 100)
     materials = read_materials(mini, HEADLINE, HeadRecipe(steps=1, prompts_per_step=1))
     recipe = HeadRecipe(steps=1, prompts_per_step=4)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            mini.draft, "context", recipe.text_tokens(HEADLINE) + 40
-        )  # with room for the text
-        cut = read_materials(mini, HEADLINE, recipe).train.prompts
-    whole = read_materials(mini, HEADLINE, recipe).train.prompts
-    assert max(map(len, cut)) <= 40 < max(map(len, whole))
+    longest = max(map(len, read_materials(mini, HEADLINE, recipe).final.prompts))
+    with pytest.MonkeyPatch.context() as patch:  # a context with room for the text, but not for it
+        patch.setattr(mini.draft, "context", recipe.text_tokens(HEADLINE) + longest - 1)
+        assert max(map(len, read_materials(mini, HEADLINE, recipe).final.prompts)) < longest
     assert materials.held_out == materials.final
     assert len(materials.final.examples) == 128 + 100

@@ -109,10 +109,10 @@ def test_few_held_out_prompts_serve_both_measurements_and_have_two_texts_each(mi
         assert Materials(nothing, nothing, final).final_texts == texts
     monkeypatch.setattr(material, "FINAL", 100)
     materials = read_materials(mini, HEADLINE, HeadRecipe(steps=1, prompts_per_step=1))
-    recipe = HeadRecipe(steps=1, prompts_per_step=4)
-    longest = max(map(len, read_materials(mini, HEADLINE, recipe).final.prompts))
-    with pytest.MonkeyPatch.context() as patch:  # a context with room for the text, but not for it
-        patch.setattr(mini.draft, "context", recipe.text_tokens(HEADLINE) + longest - 1)
-        assert max(map(len, read_materials(mini, HEADLINE, recipe).final.prompts)) < longest
+    (size,), recipe = {*map(len, materials.final.prompts)}, HeadRecipe(steps=1, prompts_per_step=1)
+    with monkeypatch.context() as patch:  # with room for the text, and not for such prompts
+        patch.setattr(mini.draft, "context", recipe.text_tokens(HEADLINE) + size - 1)
+        with pytest.raises(UsageError, match=f"more than the limit of {size - 1}"):
+            read_materials(mini, HEADLINE, recipe)
     assert materials.held_out == materials.final
     assert len(materials.final.examples) == 128 + 100

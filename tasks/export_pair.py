@@ -119,12 +119,10 @@ def write_gguf(
     from gguf.quants import quantize
 
     config = model.config
-    rotary = config.rope_parameters.get("rope_type", "default")
-    if (config.model_type, rotary) != ("llama", "default"):  # frequencies of Llama 3 are scaled
-        raise UsageError(
-            f"cannot export a {config.model_type} model with {rotary} rotary angles: use "
-            "llama.cpp's convert_hf_to_gguf.py"
-        )
+    rotary = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
+    kind = config.model_type if rotary == "default" else f"{config.model_type} ({rotary} angles)"
+    if kind != "llama":  # frequencies of Llama 3 are scaled
+        raise UsageError(f"cannot export a {kind} model: use llama.cpp's convert_hf_to_gguf.py")
     writer = GGUFWriter(path, "llama")
     _describe(writer, config, LlamaFileType[FILE_TYPES[form]])
     write_tokenizer(writer, tokenizer)

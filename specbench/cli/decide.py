@@ -161,10 +161,10 @@ def decide(
             "give --acceptance, --accepted-length or --accept-rate",
         )
         source = _of_texts(options, drafters, measurement, run)
-    workload, size = source.workload, f"{source.workload.prompt:.0f} tokens: give fewer"
-    fits = options.cached_prompt <= workload.prompt
-    require(fits, f"--cached-prompt {options.cached_prompt} is more than a prompt of {size}")
-    source = replace(source, workload=workload._replace(shared=options.cached_prompt))
+    workload = source.workload._replace(shared=options.cached_prompt)
+    fits, of = workload.shared <= workload.prompt, f"{workload.prompt:.0f} tokens: give fewer"
+    require(fits, f"--cached-prompt {options.cached_prompt} is more than a prompt of {of}")
+    source = replace(source, workload=workload)
 
     costs = costs_of_source(source)
     of_one = next(iter(costs.values()))
@@ -348,14 +348,16 @@ def _flags(
     engine = "" if options.flags_of == "all" else engine
     yield from engine_flags(best.drafter, decision.schedule(best.drafter), source.pair, engine)
     prompts = measurement.part(Prompts).retyped()
-    if isinstance(best.drafter, ShapedDrafter) or not (source.pair and (source.task or prompts)):
+    if (pair := source.pair) is None or not (source.task or prompts):
+        return
+    if isinstance(best.drafter, ShapedDrafter) and str(best.drafter) not in pair.drafters:
         return
     if not (measurement.task or measurement.prompts):
         is_task = source.task in task_names()
         prompts += ["--task", source.task] if is_task else ["--prompts", "FILE"]
     run = ["specbench", "run", "--method", STRICT, "--drafter", str(best.drafter)]
     run += ["--draft-length", str(best.length)]
-    run += measurement.part(Models).retyped() or ["--pair", source.pair.name]
+    run += measurement.part(Models).retyped() or ["--pair", pair.name]
     run += [*prompts, *source.settings.updated(batch_size=best.batch).retyped()]
     yield f"measure it at batch {best.batch} with:"
     yield f"  {shlex.join(run)}"

@@ -69,6 +69,7 @@ def sweep_weights(
     points.
     """
     # Only static is swept; other methods with a weight keep their own values.
+    method_variants([n for n in methods.names if n != STATIC], methods.parameters())  # refuses w
     variants = [variant for variant in methods.variants() if variant[0] != STATIC]
     variants += method_variants([STATIC], {"weight": grid.weights})
 

@@ -27,6 +27,7 @@ from specbench.runs.records import EXAMPLES, TRACED, latest_records, read_record
 from specbench.runs.run import read_run, refuse_benchmarks, require_cells
 from specbench.runs.shards import summarised_folders
 from specbench.tasks.metrics import METRICS
+from specbench.tasks.task import load_task
 
 PAGE = "report.html"
 
@@ -117,10 +118,12 @@ def verify(
     verified = read_run(run, models.trust())
     if data.prompts and stored(run / EXAMPLES).is_file():  # cut as the run has cut them
         examples = [e for of_task in verified.examples.values() for e in of_task.values()]
-        data = data.updated(cut_prompts=any(e.passage == e.prompt for e in examples))
-    elif len(shots := {task.data.get("shots") for task in verified.tasks.values()}) == 1:
-        data = data.updated(shots=shots.pop())
+        data = data.updated(cut_prompts=all(e.passage for e in examples))
     tasks = {task.name: task for task in data.tasks()} if data.task or data.prompts else {}
+    for typed, name in zip(data.names, [*tasks], strict=True) if data.task else ():
+        shots = verified.task(name).data.get("shots")
+        if type(shots) is int and shots >= 0:  # with those of the run
+            tasks[name] = load_task(typed, data.updated(shots=shots))
     require_cells([run], {"method": [*map(short_name, options.method or ())], "task": [*tasks]})
 
     from specbench.engine.hub import quiet_libraries

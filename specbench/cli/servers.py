@@ -140,7 +140,8 @@ class Servers(Headers):
             require(name not in METHODS, f"--server {name}=...: {name} {advice}")
         texts: list[str] = []
         for part in self.rule or ():  # a rule may have several values, after commas
-            goes_on = bool(texts) and part.partition("=")[0] not in names and ":" not in part
+            has_values = bool(texts) and ":" in texts[-1] and "=" in part and ":" not in part
+            goes_on = has_values and part.partition("=")[0] not in names
             texts[len(texts) - goes_on :] = [f"{texts[-1]},{part}" if goes_on else part]
         rules = dict(_named("--rule", text, names, "static:weight=0.5") for text in texts)
         aliases = dict(_named("--alias", text, names, "base-model") for text in self.alias or ())
@@ -156,11 +157,11 @@ class Servers(Headers):
             pair or not any(arm.prompts == server_arm.TOKENS for arm in arms),
             "--send tokens needs the server's tokenizer: name it with --pair or --target",
         )
-        get_texts = [arm.name for arm in arms if arm.prompts != server_arm.TOKENS]
+        by_text = [arm.name for arm in arms if arm.prompts != server_arm.TOKENS]
         require(
-            not (get_texts and (settings.max_prompt_tokens or settings.prompt_format)),
+            not (by_text and (settings.max_prompt_tokens or settings.prompt_format)),
             "--max-prompt-tokens and --prompt-format (also by --preset) shape token ids, and whole "
-            f"texts go to {', '.join(get_texts)}: leave them out, or add --send tokens",
+            f"texts go to {', '.join(by_text)}: leave them out, or add --send tokens",
         )
         if not arms:
             return []

@@ -100,11 +100,11 @@ def train(
         _show(trained, spec, root)
         typed = dict(zip((task.name for task in tasks), data.names, strict=True))
 
-        def command(methods: str, tasks: Sequence[str], *last: str) -> str:
-            chosen = data if len(trained) == 1 else data.updated(task=[*map(typed.get, tasks)])
+        def command(jobs: Sequence[HeadJob], methods: str, *last: str) -> str:
+            chosen = data.updated(task=list(dict.fromkeys(typed[job.task.name] for job in jobs)))
             parts = ["specbench", "run", "--method", methods, *models.retyped()]
             sampled = ("drafter", "temperature", *Filters.model_fields)
-            parts += HeadRecipe(**{n: getattr(trained[0].recipe, n) for n in sampled}).retyped()
+            parts += HeadRecipe(**{n: getattr(jobs[0].recipe, n) for n in sampled}).retyped()
             return shlex.join([*parts, *chosen.retyped(), *code.retyped(), *last])
 
         _advise(trained, root, command)
@@ -295,11 +295,10 @@ def _advise(jobs: Sequence[HeadJob], root: Path, command: Callable[..., str]) ->
     useful = [job for job in jobs if worths[job.folder].get("better") is not False]
     if useful:
         head = str(useful[0].folder if len(useful) == 1 else root)
-        tasks = dict.fromkeys(job.task.name for job in useful)
-        print(f"use it: {command('sd,diversed', [*tasks], '--head', head)}")
+        print(f"use it: {command(useful, 'sd,diversed', '--head', head)}")
     for job in jobs:
         if job not in useful:
-            compared = command("sd,static,typical", [job.task.name], "--set", "weight=0")
+            compared = command([job], "sd,static,typical", "--set", "weight=0")
             print(f"{job.folder} is not shown to beat mixtures of sd and the draft: {compared}")
 
 

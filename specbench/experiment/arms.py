@@ -163,8 +163,8 @@ class ArmRunner:
             try:
                 limit, stop = step.plan.max_new_tokens, body.get("stop", ())
                 answer = self._answer(arm, streamed, limit, stop)
-                asked = {} if streamed.retries else body  # with the rounds of all attempts
-                answer = self._with_rounds(arm, asked, answer, counters)
+                if not streamed.retries:  # else the rounds may be those of all attempts
+                    answer = self._with_rounds(arm, body, answer, counters)
                 for contradiction in answer.contradictions:
                     self._remark(arm, f"{contradiction}, see the page servers")
                 if streamed.waited:

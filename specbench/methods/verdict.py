@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Positions(NamedTuple):
     """Both models' outputs at K drafted positions; floating-point tensors of one dtype.
 
-    K is B N: the N drafts of one text follow each other, so ``by_round`` has a row per text. A rule
+    K is B n: the n drafts of one text follow each other, so ``by_round`` has a row per text. A rule
     may look at all drafts of a round, also later ones, but states each acceptance given that all
     earlier drafts of the round were accepted, see ``given_earlier``.
     """
@@ -41,7 +41,7 @@ class Positions(NamedTuple):
 
     @property
     def position(self) -> Tensor:
-        """Index of each draft within its round, from 0 to N - 1, ``[K]``."""
+        """Index of each draft within its round, from 0 to n - 1, ``[K]``."""
         return torch.arange(len(self.p), device=self.p.device) % self.n
 
     @property
@@ -50,7 +50,7 @@ class Positions(NamedTuple):
         return self.q.amax(-1) > 0
 
     def by_round(self, values: Tensor) -> Tensor:
-        """Return values ``[K]`` as ``[B, N]``, a row for each text."""
+        """Return values ``[K]`` as ``[B, n]``, a row for each text."""
         return values.view(-1, self.n)
 
 

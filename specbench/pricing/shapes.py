@@ -151,7 +151,7 @@ _OF_FILES = re.compile(r"(?<![a-z0-9])i?q([2-8])")  # llama.cpp's, also of the o
 _MORE_BITS = {2: 1.2, 3: 0.9, 4: 0.9, 5: 0.7, 6: 0.6, 7: 0.5, 8: 0.5}
 _FORMATS = {
     r"nvfp4|(?<!mx)fp4": 4.5,
-    r"awq|gptq(?!.*(?:int-?8|8-?bit|w8a))|mxfp4|w4a|int-?4|4-?bit|^4$": 4.25,
+    r"awq|^(?!.*(?:int-?8|8-?bit|w8a)).*gptq|mxfp4|w4a|int-?4|4-?bit|^4$": 4.25,
     r"fp8|int-?8|w8a|8-?bit|e4m3|e5m2|^8$": 8,
     r"(bf|fp|float|f)16|16-?bit|half|^16$": 16,
     r"(fp|float|f)32": 32,

@@ -46,9 +46,7 @@ class Example:
     conversation: tuple[Message, ...] = ()
     greedy: str | None = None  # the target's own greedy text, known only while a sample is scored
     cut: bool = False  # whether the limit on new tokens cut the answer, likewise
-    columns: Mapping[str, Any] | None = field(
-        default=None, compare=False
-    )  # others of a prompt file
+    columns: Mapping[str, Any] | None = field(default=None, compare=False)  # others of its row
 
     @property
     def messages(self) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from specbench.analysis.statistics import proportions
 from specbench.analysis.statistics.front import lead_of_means
-from specbench.analysis.statistics.intervals import FEWEST, Floats, Interval, mean_interval
+from specbench.analysis.statistics.intervals import Floats, Interval, mean_interval
 from specbench.analysis.tables.table import with_interval
 from specbench.errors import UsageError
 from specbench.tasks.metrics import Metric
@@ -203,15 +203,6 @@ def weights_around(head: Point, static: Sequence[Point]) -> list[float]:
     accepted = head.acceptance.mean()
     near = (weight_for_acceptance(accepted + sign * NEARBY, static) for sign in (-1, 1))
     return [1.0, *sorted({weight for weight in near if 0 < weight < 1}, reverse=True), 0.0]
-
-
-def require_enough(prompts: int, task: str) -> None:
-    """Raise ``NothingToLearnError`` if there are too few held-out prompts for an interval."""
-    if prompts < FEWEST:
-        raise NothingToLearnError(
-            f"{task} has only {prompts} held-out prompts, of which {FEWEST} are needed to measure "
-            "what a head is worth: give it more training data"
-        )
 
 
 def require_trade(static: Sequence[Point], task: str, metric: Metric) -> None:

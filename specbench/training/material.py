@@ -5,6 +5,7 @@ Prompts that are too long are skipped and counted.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
@@ -13,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 
 from specbench.engine.pair import LoadedPair
 from specbench.engine.prompts import encode_prompt
-from specbench.errors import UsageError
+from specbench.errors import UsageError, require
 from specbench.tasks.example import Example, repeated_prompts
 from specbench.tasks.task import Task
 from specbench.training.recipe import HeadRecipe
@@ -106,14 +107,18 @@ def split_material(
 
 def read_materials(pair: LoadedPair, task: Task, recipe: HeadRecipe) -> Materials:
     """Encode all examples for the training of a head."""
-    context = min(model.context or 2**31 for model in (pair.target, pair.draft))
-    most = context - recipe.text_tokens(task)  # that leaves room for the text
-    read = partial(split_material, pair, task, limit=min(recipe.max_prompt_tokens, most))
+    read = partial(split_material, pair, task, limit=recipe.max_prompt_tokens)
     unseen = read("held-out", HELD_OUT + FINAL, 0)
     further = len(unseen.examples) - HELD_OUT
-    return Materials(
+    materials = Materials(
         train=read("train", recipe.steps * recipe.prompts_per_step, recipe.seed),
         held_out=unseen.taken(0, HELD_OUT) if further >= HELD_OUT else unseen,
         final=unseen.taken(HELD_OUT, further) if further >= HELD_OUT else unseen,
         unseen_left_out=unseen.left_out,
     )
+    longest = max(map(len, [*materials.train.prompts, *unseen.prompts]), default=0)
+    context = min(model.context or math.inf for model in (pair.target, pair.draft))
+    needed = longest + recipe.text_tokens(task)
+    advice = "lower --max-prompt-tokens or --max-new-tokens"
+    require(needed <= context, f"{task.name} needs a context of {needed}, not {context}: {advice}")
+    return materials

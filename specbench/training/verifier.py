@@ -17,6 +17,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from specbench.analysis.statistics.intervals import FEWEST
 from specbench.decoding.drafters.registry import MODEL, recorded_drafter
 from specbench.decoding.heads.head import Head
 from specbench.decoding.sampling import Sampling
@@ -85,8 +86,12 @@ class Training:
         """
         self._fill_greedy_texts()
         held_out, heads = self.materials.held_out, [self.static_head(w) for w in front.WEIGHTS]
-        front.require_enough(len(held_out.examples), self.task.name)
         texts, prompts = self.materials.held_out_texts, len(held_out.examples)
+        if prompts < FEWEST:
+            raise front.NothingToLearnError(
+                f"{self.task.name} has only {prompts} held-out prompts, of which {FEWEST} are "
+                "needed to measure what a head is worth: give it more training data"
+            )
         size = max(1, AT_ONCE // (len(heads) * texts))
         while not self.front_is_measured:
             done = len(self.static[0].quality) if self.static else 0

@@ -195,8 +195,8 @@ def main() -> None:
     sampling = Sampling(temperature=float(temperature), **filters)
     longest = recipe["max_prompt_tokens"]
     material = split_material(pair, task, "held-out", options.limit, 0, longest)
-    new_tokens = task.max_new_tokens, HELD_OUT_SEED, task.stop
-    tokens = sample_tokens(pair, head, material.prompts, *new_tokens, sampling)
+    limit, seed = task.max_new_tokens, HELD_OUT_SEED
+    tokens = sample_tokens(pair, head, material.prompts, limit, seed, task.stop, sampling)
     columns = {"pair": pair.name, "task": task.name, "trained_on": task.name}
     table = tabulate(tokens)
     for number, (name, value) in enumerate((columns | {"head_kind": head.kind}).items()):

@@ -106,7 +106,8 @@ def test_formats_have_bits():
         **{"bf16": (16, 16), "fp8": (8, 16), "AWQ-INT4": (4.25, 16), "w4a16": (4.25, 16)},
         **{"UD-Q4_K_XL": (4.9, 4.9), "q8_0": (8.5, 8.5), "IQ3_XS": (3.9, 3.9)},
         **{"NVFP4": (4.5, 16), "model-q6_k.gguf": (6.6, 6.6)},
-        **{"7B-GPTQ-Int8": (8, 16), "7B-GPTQ-Int4": (4.25, 16), "gptq-8bit-128g": (8, 16)},
+        **{"7B-GPTQ-Int8": (8, 16), "7B-GPTQ-Int4": (4.25, 16), "7B-Int8-GPTQ": (8, 16)},
+        **{"gptq-8bit-128g": (8, 16), "w4a16-gptq": (4.25, 16)},
     }
     assert {text: shapes.precision_of(text, "fp8") for text in bits} == {
         text: (*layers_and_head, 8) for text, layers_and_head in bits.items()

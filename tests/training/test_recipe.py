@@ -112,7 +112,9 @@ def test_few_held_out_prompts_serve_both_measurements_and_have_two_texts_each(mi
     (size,), recipe = {*map(len, materials.final.prompts)}, HeadRecipe(steps=1, prompts_per_step=1)
     with monkeypatch.context() as patch:  # with room for the text, and not for such prompts
         patch.setattr(mini.draft, "context", recipe.text_tokens(HEADLINE) + size - 1)
-        with pytest.raises(UsageError, match=f"more than the limit of {size - 1}"):
+        with pytest.raises(
+            UsageError, match=f"needs a context of {recipe.text_tokens(HEADLINE) + size}, not"
+        ):
             read_materials(mini, HEADLINE, recipe)
     assert materials.held_out == materials.final
     assert len(materials.final.examples) == 128 + 100

@@ -52,9 +52,8 @@ def paired_difference(
 ) -> Interval:
     """Return the mean of ``values`` minus that of ``base_values`` over their shared prompts.
 
-    Blank samples are ignored. If all texts of each prompt and side have one score, which is 0 or 1,
-    and prompts have equally many, the interval is that of ``score_limits``; otherwise it is that of
-    ``unit_difference``.
+    Blank samples are ignored. If prompts have equally many texts, with one score, 0 or 1, of each
+    prompt and side, the interval is that of ``score_limits``; else that of ``unit_difference``.
     """
     sums, base_sums = intervals.paired_sums(
         *_counted(values, clusters), *_counted(base_values, base_clusters)

@@ -258,8 +258,7 @@ def _part(table: Table, indices: Sequence[int]) -> Table:
         return any(cell_of(row[i]).text for i in indices)
 
     values = range(table.stub, len(table.columns))
-    shown = [i for i in indices if i in values]
-    rows = [r for r in table.rows if holds(r, shown) or not holds(r, values)]
+    rows = [r for r in table.rows if holds(r, indices[table.stub :]) or not holds(r, values)]
     cells = [[row[i] for i in indices] for row in rows]
     return replace(table, columns=[table.columns[i] for i in indices], rows=cells)
 

@@ -73,7 +73,7 @@ class Policy:
     predictable: bool  # whether a drafted token never decides if it is drafted
     function: Callable[..., Any]
     value: Any = None  # None without a value
-    most: float = math.inf  # largest value; the least is 0
+    most: float = 1e9  # largest value; the least is 0
 
     @property
     def label(self) -> str:
@@ -105,7 +105,7 @@ class Policy:
 F = Callable[..., Any]
 
 
-def policy(*, predictable: bool = True, most: float = math.inf) -> Callable[[F], F]:
+def policy(*, predictable: bool = True, most: float = 1e9) -> Callable[[F], F]:
     """Declare a policy; an argument with a default is its value, from 0 to ``most``."""
 
     def declaring(function: F) -> F:
@@ -196,8 +196,8 @@ def get_policy(name: str) -> Policy:
     except ValueError:
         number = math.nan
     require(
-        0 <= number <= chosen.most and number < math.inf,
-        f"{plain} takes a number from 0 to {chosen.most:g}, not {value!r}: see its default",
+        0 <= number <= chosen.most,
+        f"{plain} takes a number from 0 to {chosen.most:g}, not {value!r}",
     )
     return replace(chosen, value=number)
 

@@ -16,9 +16,7 @@ _ALIKE = str.maketrans(
         "\u066c": ",",
     }
 )
-_WIDE_COMMA = re.compile(
-    "(?<=[\uff10-\uff19])\uff0c(?=[\uff10-\uff19]{3})"
-)  # else a comma of prose
+_WIDE_COMMA = re.compile("(?<=[\uff10-\uff19])\uff0c(?=[\uff10-\uff19]{3})")  # not of prose
 _FRACTION = re.compile(
     r"([0-9]?)\\[cdt]?frac\s*(?:\{\s*(-?[0-9]+)\s*\}|([0-9]))\s*(?:\{\s*([0-9]+)\s*\}|([0-9]))"
 )

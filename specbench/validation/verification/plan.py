@@ -48,9 +48,8 @@ def check_plan(
         yield findings.finding_of("samples are those of the plan", run.folder.name, [text])
         return
     settings = run.settings
-    engine = run.environment.engine
-    if engine != "" and settings.engine != AUTO:  # which it is if only servers answered
-        engine = settings.engine
+    here = any(c.method not in run.servers for task in run.tasks.values() for c in task.cells)
+    engine = settings.engine if here and settings.engine != AUTO else run.environment.engine
     steps = [step for step in plan.steps() if whole or not step.cell.timing]
     planned = [(step, plan.identify(step, str(engine))) for step in steps]
     expected = {names_of(s): _columns(run, engine, step, s) for step, s in planned}

@@ -218,3 +218,9 @@ def test_the_data_of_a_bundled_task_is_read_from_a_folder(cli, tmp_path):
     data.write_text(data.read_text().replace("?", "!"))
     edited = cli("verify", "r", "-n", "0", "--data", "data", code=1)
     assert failures(edited)[0].startswith("examples are those of the task")
+
+
+def test_shots_of_a_run_are_read_only_if_they_are_a_number(cli, run):
+    for shots in ([1], "x", -1, True):
+        configure(run, lambda config, shots=shots: config["tasks"][0]["data"].update(shots=shots))
+        cli("verify", "r", "-n", "0", "-t", "mini-math", code=0)  # which has no shots

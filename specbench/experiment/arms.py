@@ -158,7 +158,6 @@ class ArmRunner:
         counters = self._counters(arm) if alone else {}
         streams = self._stream(arm, bodies, steps[0].cell.values[CONCURRENCY])
         decoded: list[tuple[Step, Streamed, Answer]] = []
-        reason = ""
         for step, body, streamed in zip(ready, bodies, streams, strict=True):
             try:
                 limit, stop = step.plan.max_new_tokens, body.get("stop", ())

@@ -72,11 +72,12 @@ class Bound(NamedTuple):
         return self.kind.chip != "NVIDIA" or self.kind.layers != "dense" or self.factor > LARGEST
 
     def __str__(self) -> str:
-        start = f"Computed; nine of ten are within a factor {self.factor:.2f} of it, "
-        if self.people >= FEWEST:
-            return f"{start}by {self.people} people with\n{self.kind}"
-        who = ("nobody", "one group", "two groups")[self.people]
-        return f"{start}by all kinds, as\n{who} measured this one: {self.kind}"
+        by, who = f"by {self.people} people", ""
+        if self.people < FEWEST:
+            number = ("nobody", "one group", "two groups")[self.people]
+            by, who = "of any kind", f"{number} measured this kind: "
+        start = f"Computed; 9 of 10 measurements {by} are within a factor {self.factor:.2f} of it"
+        return f"{start};\n{who}{self.kind}"
 
 
 @cache

@@ -157,7 +157,7 @@ def computed(rate: float, batches: tuple[int, ...] = (1, 8), **kind: str) -> Dec
 
 def test_what_is_computed_has_the_bound_of_other_people():
     decision = computed(0.9)
-    assert "Computed; nine of ten are within a factor" in answer(decision)
+    assert "Computed; 9 of 10 measurements " in answer(decision)
     factor = bound(KIND).factor
     for setting in decision.settings:
         value, low, high, *_ = setting.speedup
@@ -196,7 +196,7 @@ def test_bounds_count_people_once_and_widen_where_few_measured(monkeypatch, tmp_
     few = bound(KIND, without="a")
     assert few.people == 2 and few.factor == pytest.approx(np.exp(1.645 * (0.0256 + 0.0081) ** 0.5))
     nobody = bound(KIND._replace(cache=8))
-    assert nobody.factor == few.factor and "nobody measured this one" in str(nobody)
+    assert nobody.factor == few.factor and "nobody measured this kind" in str(nobody)
     table["rms"] = 0.4
     assert bound(KIND).is_open and not few.is_open  # beyond a factor of 1.5
 

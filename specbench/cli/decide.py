@@ -162,8 +162,8 @@ def decide(
         )
         source = _of_texts(options, drafters, measurement, run)
     workload = source.workload._replace(shared=options.cached_prompt)
-    fits, of = workload.shared <= workload.prompt, f"{workload.prompt:.0f} tokens: give fewer"
-    require(fits, f"--cached-prompt {options.cached_prompt} is more than a prompt of {of}")
+    shared, most = workload.shared, f"the {workload.prompt:.0f} tokens of a prompt: give fewer"
+    require(shared <= workload.prompt, f"--cached-prompt {shared} is more than {most}")
     source = replace(source, workload=workload)
 
     costs = costs_of_source(source)

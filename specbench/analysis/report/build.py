@@ -146,7 +146,7 @@ def _recorded(runs: Sequence[Run], selection: Selection, cells: pd.DataFrame) ->
     """Read the records of each folder once; the rounds of shards are pooled."""
     recorded = _Recorded([], [], [], [], [], [])
     folders = {run.folder: run for run in runs}
-    arms = None if selection.methods is None else {*map(short_name, selection.methods)}
+    arms = {*map(short_name, selection.methods or ())}
     tasks = {task.partition("/")[0] for task in cells["task"]} if selection.tasks else None
     for parts in by_name(folders).values():
         rounds: list[pd.DataFrame] = []

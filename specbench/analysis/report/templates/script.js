@@ -141,19 +141,19 @@ function search(form, prompts) {
   const { task, left, right, kind, words } = form.elements, found = document.querySelector("#found");
   const show = () => {
     setOptions(task, prompts.map(prompt => prompt.task));
-    const of = prompts.filter(prompt => prompt.task === task.value), before = [left.value, right.value];
-    for (const side of [left, right]) setOptions(side, of.flatMap(prompt => Object.keys(prompt.answers)));
+    const ofTask = prompts.filter(prompt => prompt.task === task.value), before = [left.value, right.value];
+    for (const side of [left, right]) setOptions(side, ofTask.flatMap(prompt => Object.keys(prompt.answers)));
     const names = [...left.options].map(option => option.value);
     if (!names.includes(before[0])) left.value = names.includes("sd") ? "sd" : names[0];
     if (!names.includes(before[1])) right.value = names.find(name => !BASELINES.test(name)) ?? names.at(-1);
     const wanted = words.value.toLowerCase(), pair = [left.value, right.value];
-    const fitting = of.filter(({ prompt, sample, texts, answers }) => {
+    const fitting = ofTask.filter(({ prompt, sample, texts, answers }) => {
       const [one, two] = pair.map(name => answers[name]);
       if (!one || !two || !KINDS[kind.value](one, two)) return false;
       return [prompt, sample, texts[one[2]], texts[two[2]]].some(text => text.toLowerCase().includes(wanted));
     });
     found.replaceChildren(...fitting.map(prompt => beside(prompt, pair)));
-    form.querySelector("output").textContent = `${fitting.length} of ${of.length} prompts`;
+    form.querySelector("output").textContent = `${fitting.length} of ${ofTask.length} prompts`;
   };
   form.addEventListener("input", show);
   form.addEventListener("submit", event => event.preventDefault());

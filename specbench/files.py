@@ -83,11 +83,16 @@ def sync_tree(folder: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and its parents, and sync their names; it may exist."""
-    new = [path for path in folder.parents if not path.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in (folder, *new):
-        sync(path.parent)
+    """Make a folder and its parents, and sync their names; it may exist.
+
+    Raises:
+        UsageError: It cannot be made.
+    """
+    with clear_errors(folder):
+        new = [path for path in (folder, *folder.parents) if not path.exists()]
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in new:
+            sync(path.parent)
 
 
 def digits(number: float) -> str:
@@ -199,9 +204,7 @@ def check_writable(folder: Path) -> None:
     if nearest.is_dir() and os.access(nearest, os.W_OK):
         return
     reason = "no permission" if nearest.is_dir() else "is a file"
-    raise UsageError(
-        f"cannot write {folder} ({nearest}: {reason}): choose another folder with --output"
-    )
+    raise UsageError(f"cannot write {folder} ({nearest}: {reason}): {OTHER_FOLDER}")
 
 
 def check_parent(path: Path) -> None:
@@ -214,11 +217,7 @@ def check_parent(path: Path) -> None:
 
 @contextmanager
 def clear_errors(path: Path, advice: str = OTHER_FOLDER) -> Iterator[None]:
-    """Turn an ``OSError`` about a file into a one-sentence error.
-
-    Args:
-        path: The file or folder.
-        advice: What the user can do.
+    """Turn an ``OSError`` about a file into a one-sentence error, which ends with ``advice``.
 
     Raises:
         RunError: The disk is full.

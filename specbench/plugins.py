@@ -84,10 +84,7 @@ def short_name(name: str) -> str:
 
 
 def find(name: str) -> Plugin | None:
-    """Load a function by its name, ``FILE.py:FUNCTION``; the file is executed once per version.
-
-    Returns:
-        The function; None for any other name.
+    """Load a function by its name, ``FILE.py:FUNCTION``, once per version; None for another name.
 
     Raises:
         UsageError: There is no such file or function, or the file raises when it is executed.
@@ -184,9 +181,7 @@ def code_of(function: Callable[..., Any]) -> CodeType:
 def user_code(function: Callable[..., Any], described_as: str | None = None) -> Iterator[None]:
     """Turn an error of a function that may be the user's, even ``sys.exit``, into one sentence.
 
-    Args:
-        function: What runs in the context.
-        described_as: Its name in the sentence; None takes its own name.
+    ``described_as`` is its name in the sentence, by default its own.
 
     Raises:
         UsageError: It raised anything but a ``SpecbenchError`` or Ctrl-C.

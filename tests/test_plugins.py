@@ -129,7 +129,8 @@ def test_metrics_that_share_a_column_are_refused(stored):
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_rule_cannot_change_the_sampling_of_the_models():
-    Path("warm.py").write_text("def warm(at, x, *, both_temperature=0.6): ...\n")
-    with pytest.raises(UsageError, match="`both_temperature` is a parameter of `cooled`"):
+@pytest.mark.parametrize("name", ["both_temperature", "session", "draft_length", "of", "length"])
+def test_a_parameter_cannot_have_a_name_that_means_something_else(name):
+    Path("warm.py").write_text(f"def warm(at, x, *, {name}=0.6): ...\n")
+    with pytest.raises(UsageError, match=f"`{name}` means something else in runs: rename it"):
         get_method("warm.py:warm")

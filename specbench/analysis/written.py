@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from specbench.analysis.results import Results
-from specbench.analysis.statistics.summary import cells_of, summarise
+from specbench.analysis.statistics.summary import summarise
 from specbench.analysis.tables.table import markdown_line, to_markdown
 from specbench.analysis.verdicts.compare import cautions
 from specbench.analysis.verdicts.remarks import DOUBTS, remarks
@@ -29,7 +29,7 @@ def write_summary(folder: Path, run: Path | None = None) -> Results:
     results = Results.of(decodes=decodes, _summary=summary, _runs={run_id: [recorded]})
     parts = [to_markdown(*results.tables(further=True))]
     parts += [f"{markdown_line(text)}.\n" for text in cautions(results.comparison)]
-    doubts = remarks(cells_of(summary), {run_id: recorded}, DOUBTS)
+    doubts = remarks(results.cells, {run_id: recorded}, DOUBTS)
     parts += [f"{markdown_line(text)}\n" for text in doubts]
     write_atomically(folder / DIGEST, "\n".join(parts))
     return results

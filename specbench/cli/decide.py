@@ -20,6 +20,7 @@ from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafters.registry import DRAFTERS, parse_kind, require_draft
 from specbench.errors import UsageError, require
 from specbench.experiment.folders import new_folder
+from specbench.files import make_folder
 from specbench.pricing.heads import HEADS, ShapedDrafter, kind_called
 from specbench.runs.configuration import Settings
 from specbench.runs.records import TRACED
@@ -145,8 +146,10 @@ def decide(
     from specbench.pricing.source import repository_of
 
     drafters = options.drafters()
-    named = {role: repository_of(getattr(measurement, role)) for role in ("target", "draft")}
-    measurement = measurement.updated(**named) if options.machine else measurement
+    if options.machine:
+        roles = ("target", "draft")
+        named = {role: repository_of(getattr(measurement, role)) for role in roles}
+        measurement = measurement.updated(**named)
     costs_of_source = _costs(options, measurement)  # its faults come before models
     has_texts = run is not None or bool(measurement.task or measurement.prompts)
     replaced = "rates of acceptance replace the texts of RUN: give only one of them"
@@ -178,10 +181,11 @@ def decide(
 
     decision = decisions.decide(source.priced, costs, batches, options.lengths)
     folder = source.folder / FOLDER
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     decisions.write_tables(folder, decision)
     # An answer by computing takes a second, without a figure.
-    if decision.is_told and not (source.is_exact and decision.is_computed):
+    is_exact = all(rounds.is_exact for rounds in source.priced)  # rates were given
+    if decision.is_told and not (is_exact and decision.is_computed):
         from specbench.analysis.figures import style
         from specbench.pricing.figures import draw_crossover
 

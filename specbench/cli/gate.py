@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from specbench.analysis.tables.table import percent
 from specbench.cli.finished import Rows
@@ -24,13 +24,9 @@ if TYPE_CHECKING:
 BOTH = "--against METHOD and --margin POINTS belong together: give both"
 ALONE = "--against compares with one method alone: omit --at and --times"
 WITHIN, SAMPLED = "within", "same-distribution"
+_LOSS = "Loss of quality that is acceptable, in points, for --against."
+MARGIN = option(None, _LOSS, metavar="POINTS", gt=0, lt=100, needs={"against": BOTH})
 MOST_NAMED = 5  # methods in a sentence
-
-
-def margin_option() -> Any:
-    """Return the option for the loss of quality that is acceptable."""
-    help = "Loss of quality that is acceptable, in points, for --against."
-    return option(None, help, metavar="POINTS", gt=0, lt=100, needs={"against": BOTH})
 
 
 class GatedFormat(TableFormat):
@@ -45,7 +41,7 @@ class GatedFormat(TableFormat):
         needs={"margin": BOTH},
         conflicts=dict.fromkeys(("at", "times"), ALONE),
     )
-    margin: float | None = margin_option()
+    margin: float | None = MARGIN
     noise: list[str] | None = option(
         None,
         "With --against: servers that are the same as it at other addresses; how much they differ "

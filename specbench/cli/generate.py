@@ -70,7 +70,6 @@ def grouped(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _show_all(context: typer.Context, is_wanted: bool) -> None:
-    """Print the help with all options."""
     if is_wanted:
         for parameter in context.command.params:
             parameter.hidden = False  # type: ignore[attr-defined]
@@ -117,7 +116,6 @@ def _group(annotation: Any) -> _Group | None:
 
 
 def _made(group: _Group, typed: Mapping[str, Any]) -> Any:
-    """Build a group from the typed values."""
     values = {n: _read(group.model, n, typed[n]) for n in group.names if n in typed}
     return values if group.raw else group.model(**values)
 
@@ -158,7 +156,6 @@ def _options(group: _Group) -> Iterator[inspect.Parameter]:
 
 
 def _flag(group: type[Options], name: str, kind: Any, default: Any) -> Any:
-    """Return the typer option of a field."""
     about = group.about(name)
     choices = about.get("choices") or (get_args(kind) if get_origin(kind) is Literal else ())
     complete = about.get("complete") or (choices and (lambda: choices))

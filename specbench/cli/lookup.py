@@ -55,21 +55,17 @@ def list_(
     ] = None,
 ) -> None:
     """List methods, drafters, pairs, heads, tasks, metrics, figures or columns of tables."""
-    if listing is None:
-        counts = [{"list": name, "entries": len(rows())} for name, rows in LISTS.items()]
-        if options.as_json:
-            print_json(counts)
-        else:
-            print_table(_table(counts, "specbench list NAME prints one"))
-        return
-    if listing not in LISTS:
+    if listing is not None and listing not in LISTS:
         raise UsageError(unknown("list", listing, LISTS))
+    counts = ({"list": name, "entries": len(entries())} for name, entries in LISTS.items())
+    rows = list(counts) if listing is None else LISTS[listing]()
     if options.as_json:
-        print_json(LISTS[listing]())
-    else:
-        # Tables with the same columns are listed together.
-        for tables, group in groupby(LISTS[listing](), lambda row: row.pop("tables", ("",))):
-            print_table(_table(list(group), _TITLES.get(tables[0], ", ".join(tables))))
+        print_json(rows)
+        return
+    title = "specbench list NAME prints one" if listing is None else ""
+    # Tables with the same columns are listed together.
+    for tables, group in groupby(rows, lambda row: row.pop("tables", ("",))):
+        print_table(_table(list(group), title or _TITLES.get(tables[0], ", ".join(tables))))
 
 
 def _picked(values: Iterable[object], *names: str) -> list[Row]:
@@ -109,12 +105,6 @@ def _pairs() -> list[Row]:
     return rows
 
 
-def _metrics() -> list[Row]:
-    rows = _picked(METRICS.values(), "name", "unit", "needs")
-    metrics = zip(rows, METRICS.values(), strict=True)
-    return [row | _summary(metric.function) for row, metric in metrics]
-
-
 def _summary(function: Callable[..., Any]) -> Row:
     """Return the first line of a docstring."""
     return {"description": (inspect.getdoc(function) or "").partition("\n")[0]}
@@ -126,7 +116,11 @@ LISTS: dict[str, Callable[[], list[Row]]] = {
     "pairs": _pairs,
     "heads": listed_heads,
     "tasks": lambda: _picked(map(load_task, task_names()), *_OF_TASKS),
-    "metrics": _metrics,
+    "metrics": lambda: [
+        {"name": metric.name, "unit": metric.unit, "needs": metric.needs}
+        | _summary(metric.function)
+        for metric in METRICS.values()
+    ],
     "figures": lambda: [{"name": name} | _summary(load_figure(name)) for name in FIGURES],
     "columns": lambda: _picked(dictionary(), *_OF_COLUMNS),
 }
@@ -148,14 +142,9 @@ def pages() -> dict[str, Path]:
     """Return the pages by name; those beside the package in a clone are in it in a wheel."""
     docs = Path(specbench.__file__).parent / "docs"
     root = docs if (docs / "results").is_dir() else docs.parents[1]
-    elsewhere = {
-        "tasks": definitions_folder() / "README.md",
-        "results": root / "results" / "README.md",
-    }
-    pages_by_name = {path.stem: path for path in docs.glob("*.md")}
-    return {
-        name: path for name, path in sorted((pages_by_name | elsewhere).items()) if path.exists()
-    }
+    paths = {path.stem: path for path in docs.glob("*.md")}
+    paths |= {"tasks": definitions_folder() / "README.md", "results": root / "results/README.md"}
+    return {name: path for name, path in sorted(paths.items()) if path.exists()}
 
 
 def docs(

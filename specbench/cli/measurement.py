@@ -78,9 +78,8 @@ class Measurement(
             registry.parse_drafter(name, spec.drafters)
             for name in self.drafter or [str(registry.MODEL)]
         ]
-        if self.drafting:
-            for policy in self.drafting:
-                require_predictable(get_policy(policy))
+        for policy in self.drafting or ():
+            require_predictable(get_policy(policy))
         drafters = dict.fromkeys(
             drafter if policy == "fixed" or drafter.kind.copies else replace(drafter, policy=policy)
             for drafter in chosen

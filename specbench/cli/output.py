@@ -6,6 +6,7 @@ import codecs
 import io
 import json
 import logging
+import math
 import os
 import sys
 import textwrap
@@ -224,7 +225,8 @@ def print_json(content: object) -> None:
 def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
     from specbench.runs.frames import rows_of
 
-    return rows_of(frame.astype(object).where(frame.notna(), None))
+    is_number = frame.notna() & ~frame.isin([math.inf, -math.inf])  # JSON has no other
+    return rows_of(frame.astype(object).where(is_number, None))
 
 
 @contextmanager
@@ -239,7 +241,8 @@ def new_folder(output: Path | None, label: str) -> Iterator[Path]:
     from specbench.files import clear_errors
 
     folder = output or folders.new_folder(label)
-    is_used = folder.is_file() or (folder.is_dir() and any(folder.iterdir()))
+    with clear_errors(folder):
+        is_used = folder.is_file() or (folder.is_dir() and any(folder.iterdir()))
     require(not is_used, f"{folder} is not an empty folder: choose another one with --output")
     created = [path for path in (folder, *folder.parents) if not path.exists()]
     try:

@@ -10,7 +10,7 @@ from typing import Annotated
 from specbench.analysis.trace import find_sample, run_decoder, show, written
 from specbench.analysis.trace import trace as trace_of
 from specbench.cli.finished import FinishedRun, Recorded, Rows, Runs, given_or_newest
-from specbench.cli.gate import BOTH, margin_option
+from specbench.cli.gate import BOTH, MARGIN
 from specbench.cli.generate import grouped
 from specbench.cli.measure import show_run
 from specbench.cli.options import CodeExecution, JsonOutput, Progress, PromptFiles, output_option
@@ -68,9 +68,6 @@ def score(run: FinishedRun, options: ScoreOptions, code: CodeExecution, shown: P
             f"{outcome.failed} of {outcome.samples} samples failed, the first with: "
             f"{outcome.first_error}; see their status in {run}/samples.jsonl"
         )
-
-
-_SEEDS = 1_000_000
 
 
 class VerifyOptions(JsonOutput):
@@ -134,7 +131,7 @@ def verify(
     verification = Verification(
         verified,
         options.limit,
-        randbelow(_SEEDS) if options.seed is None else options.seed,
+        randbelow(1_000_000) if options.seed is None else options.seed,
         code.allow_code_execution,
         tuple(options.metric or ()),
         tuple(options.method or ()),
@@ -241,7 +238,7 @@ class ReportOptions(Options):
         shown="sd and the static front",
         needs={"margin": BOTH},
     )
-    margin: float | None = margin_option()
+    margin: float | None = MARGIN
     output: Path | None = output_option(
         "File to write.", f"{PAGE} in the last run's folder", metavar="FILE"
     )

@@ -255,7 +255,6 @@ def _rules(methods: Methods, spec: PairSpec, drafter: DrafterKind) -> list[str]:
 
 
 def _arguments(spec: PairSpec, options: ServeOptions, drafter: DrafterKind | None) -> list[str]:
-    """Return the arguments of ``vllm serve``."""
     arguments = [spec.target, "--served-model-name", spec.name, "--host", "127.0.0.1"]
     arguments += ALWAYS + ([] if has_gpu_driver() else ON_CPU)
     arguments += [] if spec.dtype == AUTO else ["--dtype", spec.dtype]

@@ -158,7 +158,6 @@ def print_benchmark(folder: Path, form: str = TEXT) -> None:
 
 
 def _by_position(options: TableOptions, rows: Rows, runs: Sequence[Path] | None) -> None:
-    """Print acceptance by position."""
     require(not options.paper, "--paper has no numbers by position: omit it or --by")
     folders = chosen_runs(runs, rows, RECORDS)
 

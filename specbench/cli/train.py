@@ -269,7 +269,6 @@ def _train_together(
 
 
 def _remarks(job: HeadJob, description: Mapping[str, Any]) -> Iterator[str]:
-    """Yield warnings about the training, with advice."""
     worth = description["worth"]
     yield f"{job}: {worth['sentence']}"
     if silent := description["steps_without_gradient"]:

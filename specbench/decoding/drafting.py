@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from specbench.decoding.sampling import Sampling, draw
 from specbench.methods.control import DraftControl
-from specbench.methods.lazy import torch
+from specbench.methods.lazy import Tensor, torch
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from specbench.engine.engines import Engine
     from specbench.engine.pair import LoadedPair, Model
 

@@ -22,7 +22,7 @@ from specbench.engine.pair import LoadedPair, Model
 from specbench.methods import Positions, Rule, Verdict
 from specbench.methods.control import DraftControl
 from specbench.methods.laws import TINY, BoundLaw, Next
-from specbench.methods.verdict import BLOCK, fault_of_form, in_blocks, likeliest_token
+from specbench.methods.verdict import fault_of_form, in_blocks, likeliest_token
 from specbench.plugins import user_code
 
 CACHED = 2**22  # bytes of a tensor of distributions; a rule makes several such tensors
@@ -102,7 +102,7 @@ def target_forward(
     positions = state.length[:, None] + torch.arange(-1, n, device=tokens.device)
     hidden, logits = model.read(tokens, positions, kv_length(state, n))
     hidden, states = hidden.tensor_split([model.hidden_size], -1)
-    top = in_blocks(logits, BLOCK, -torch.inf).amax(-1).amax(-1)  # at once, a GPU takes longer
+    top = in_blocks(logits, -torch.inf).amax(-1).amax(-1)  # at once, a GPU takes longer
     return TargetOutput(*sampling.distributions(logits), hidden, top, states)
 
 
@@ -249,7 +249,7 @@ def _checks(source: Tensor, p1: Tensor, q1: Tensor) -> dict[str, Tensor]:
     enough.
     """
     logits = [softmax[:, :, 0].sum(1) for softmax in (p1, q1)]
-    blocks = in_blocks(source, BLOCK, 0.0)
+    blocks = in_blocks(source, 0.0)
     sums = [blocks.amin(-1).amin(-1), blocks.sum(-1).sum(-1)]
     return {"source": torch.stack(sums, 1), "logits": torch.stack(logits, 1)}
 

@@ -13,15 +13,12 @@ from contextvars import ContextVar
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from specbench import config
+from specbench.methods.lazy import Tensor, torch
 from specbench.methods.lazy import numpy as np
-from specbench.methods.lazy import torch
 from specbench.methods.verdict import BLOCK, in_blocks
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 # Tokens from which a float64 sum of all would take longer than a draft's layers, and from which a
 # GPU has kernels of our own.
@@ -119,7 +116,7 @@ def draw(distribution: Tensor, uniform: Tensor) -> Tensor:
 
 def _draw_by_block(distribution: Tensor, uniform: Tensor) -> Tensor:
     """Draw as ``draw`` does, summing all but one block of ``BLOCK`` tokens at once."""
-    blocks = in_blocks(distribution, BLOCK, 0.0)
+    blocks = in_blocks(distribution, 0.0)
     mass = blocks.sum(-1, dtype=torch.float64)
     ends = mass.cumsum(-1)
     threshold = uniform[:, None] * ends[:, -1:]

@@ -108,9 +108,6 @@ class Graphs:
         # Weak references: a growing runner frees its cache before it allocates another.
         self._caches: dict[Any, weakref.ref[SlotCache]] = {}
 
-    def __len__(self) -> int:
-        return len(self._recordings)
-
     def run(self, function: Callable[..., Any], args: Sequence[Any]) -> Any:
         """Run a function; its outputs are valid until it runs again.
 

@@ -41,7 +41,7 @@ def source(spec: PairSpec, role: str, loading: Loading) -> tuple[str, dict[str, 
     return spec.models[role], options if revision is None else options | {"revision": revision}
 
 
-def gguf_path(spec: PairSpec, role: str, loading: Loading) -> Path:
+def gguf_path(spec: PairSpec, role: str) -> Path:
     """Return where a GGUF file lies; one of the hub is downloaded first, with all its shards."""
     model = spec.models[role]
     require_model(model)

@@ -227,11 +227,7 @@ class LlamaCppModel:
         return torch.cat(logits), torch.cat(states) if hidden else torch.empty(0)
 
     def reread(self, text: Sequence[int], last: int) -> Tensor | None:
-        """Return what ``plain`` does for a text whose prompt is in the cache.
-
-        Returns:
-            Logits ``[last, V]``; None if no row has the prompt any more.
-        """
+        """Return logits ``[last, V]`` of a text, as ``plain``; None if no row has its prompt."""
         tokens, before = torch.tensor(text[:-1]), len(text) - 1 - last
         prompt, at = self._inputs(tokens[:before]).tolist(), torch.arange(before, len(tokens))
         has_prompt = (

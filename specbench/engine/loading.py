@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
@@ -17,6 +17,7 @@ from specbench.engine.device import choose_device, keep_freed_memory
 from specbench.engine.hardware import available_memory
 from specbench.engine.hub import gguf_path, origin
 from specbench.engine.limits import busy_share, usable_cores
+from specbench.engine.llamacpp import LIBRARY, LlamaCppModel
 from specbench.engine.packing import pack
 from specbench.engine.pair import LoadedPair
 from specbench.engine.pairs import GGUF, Loading, PairSpec
@@ -25,9 +26,6 @@ from specbench.engine.sources import load_config, load_ends, load_model, load_to
 from specbench.engine.vocabulary import DraftTokens, draft_tokens, vocabulary_size
 from specbench.engine.weights import check_weights, require_quantiser
 from specbench.errors import UsageError
-
-if TYPE_CHECKING:
-    from specbench.engine.llamacpp import LlamaCppModel
 
 # Below this hidden size a step is too short for several threads: they would wait for each other in
 # every layer, and for any other process on their cores.
@@ -87,8 +85,6 @@ def load_pair(spec: PairSpec, loading: Loading | None = None) -> LoadedPair:
     pair = partial(LoadedPair, spec.name, tokenizer=reader.tokenizer, eos_ids=reader.eos_ids)
     pair = partial(pair, thinking=spec.thinking, drafters=spec.drafters)
     if spec.gguf:
-        from specbench.engine.llamacpp import LIBRARY
-
         files = _load_gguf(spec, loading, configs, size, present)
         weights = {role: file.describe() for role, file in zip(spec.models, files, strict=True)}
         keep_freed_memory()
@@ -139,8 +135,6 @@ def _load_gguf(
     present: DraftTokens | None,
 ) -> list[LlamaCppModel]:
     """Load the GGUF files of a pair, for llama.cpp."""
-    from specbench.engine.llamacpp import LlamaCppModel
-
     if loading.dummy or loading.quantization or loading.device_map:
         raise UsageError(
             "GGUF files have their own weights and run on the CPU: omit --load-format, "
@@ -151,7 +145,7 @@ def _load_gguf(
     if any(not model.endswith(GGUF) for model in spec.models.values()):
         raise UsageError("a pair has two GGUF files or none: export the other model as well")
     models = [
-        LlamaCppModel(gguf_path(spec, role, loading), config, size, missing)
+        LlamaCppModel(gguf_path(spec, role), config, size, missing)
         for role, config, missing in zip(spec.models, configs, (None, present), strict=False)
     ]
     set_threads(loading, models[0].hidden_size)

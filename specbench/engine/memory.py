@@ -73,7 +73,7 @@ def decoding_needs(
         config = load_config(spec, role, loading)
         bits = _bits(config, loading.quantization if role == "target" else None)
         # GGUF files are mapped.
-        weights = stored_bytes(gguf_path(spec, role, loading)) if is_gguf(spec, role) else None
+        weights = stored_bytes(gguf_path(spec, role)) if is_gguf(spec, role) else None
         needs[role] = model_need(config, dtype, tokens, rows, bits, weights)
     return needs
 

@@ -28,6 +28,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 from transformers.utils import GENERATION_CONFIG_NAME, logging
 
 from specbench.engine.gguf import gguf_config, read_gguf, stored_sampling
+from specbench.engine.gguf_tokenizer import model_facts, read_tokenizer
 from specbench.engine.hub import failure, gguf_path, source
 from specbench.engine.pairs import GGUF, ROLES, Loading, PairSpec, get_pair, require_model, shards
 from specbench.engine.recommended import that_change
@@ -55,9 +56,7 @@ def load_config(spec: PairSpec, role: str, loading: Loading) -> PretrainedConfig
     if loading.dummy and role in spec.architecture:
         return _described_config(spec, role)
     if is_gguf(spec, role):
-        from specbench.engine.gguf_tokenizer import model_facts
-
-        path = gguf_path(spec, role, loading)
+        path = gguf_path(spec, role)
         architecture = read_gguf(shards(path)[0]).metadata["general.architecture"]
         if model_facts(path).has_state:
             raise UsageError(_without_rollback(path, architecture))
@@ -88,9 +87,7 @@ def decoder_config(name: str, **options: Any) -> PretrainedConfig:
 def load_tokenizer(spec: PairSpec, role: str, loading: Loading) -> PreTrainedTokenizerBase:
     """Return a model's tokenizer; for a dummy, that of a bundled pair."""
     if is_gguf(spec, role):
-        from specbench.engine.gguf_tokenizer import read_tokenizer
-
-        return read_tokenizer(gguf_path(spec, role, loading))
+        return read_tokenizer(gguf_path(spec, role))
     name, options = source(spec, role, loading)
     if loading.dummy:
         name, options = get_pair(TOKENIZER_OF_DUMMIES).target, {}
@@ -108,9 +105,7 @@ def load_ends(
     if loading.dummy:
         return frozenset()
     if is_gguf(spec, "target"):
-        from specbench.engine.gguf_tokenizer import model_facts
-
-        return model_facts(gguf_path(spec, "target", loading)).eos_ids | end_tokens(tokenizer)
+        return model_facts(gguf_path(spec, "target")).eos_ids | end_tokens(tokenizer)
     name, options = source(spec, "target", loading)
     try:
         return end_tokens(GenerationConfig.from_pretrained(name, **options), config, tokenizer)
@@ -142,7 +137,7 @@ def load_recommended(spec: PairSpec, loading: Loading, **options: Any) -> dict[s
         return {}
     try:
         if is_gguf(spec, "target"):
-            return stored_sampling(gguf_path(spec, "target", loading))
+            return stored_sampling(gguf_path(spec, "target"))
         name, further = source(spec, "target", loading)
         config = GenerationConfig.from_pretrained(name, **further, **options)
     except (OSError, UsageError, *CONTRADICTIONS):  # no such file; loading refuses a broken one

@@ -24,10 +24,10 @@ from specbench.experiment.environment import describe_environment
 from specbench.experiment.plan import Plan, Step
 from specbench.runs.model import ERROR, SampleRecord
 from specbench.serving import server
-from specbench.serving.answers import MOST_ROUNDS, Acceptance, Answer, of_rounds, read_answer
+from specbench.serving.answers import Acceptance, Answer, of_rounds, read_answer
 from specbench.serving.arm import ARGUMENT, CHAT, ROUNDS, TOKENS, Arm
 from specbench.serving.client import Client, Streamed
-from specbench.serving.delivered import Span, read_rounds, shares_of
+from specbench.serving.delivered import MOST_ROUNDS, Span, read_rounds, shares_of
 from specbench.serving.values import quoted
 from specbench.tasks.example import text_of
 from specbench.tasks.prompts import tools_of
@@ -175,13 +175,10 @@ class ArmRunner:
                 reason = str(error)
                 yield step, self._record_failure(step, error)
         spans: list[Span] = []
-        for _, streamed, answer in decoded:
-            first = streamed.seconds if answer.first_token is None else answer.first_token
-            spans.append(
-                (streamed.began, streamed.began + first, streamed.began + streamed.seconds)
-            )
-        shares = shares_of(spans)
-        for (step, streamed, answer), share in zip(decoded, shares, strict=True):
+        for _, (began, seconds, *_), answer in decoded:
+            first = seconds if answer.first_token is None else answer.first_token
+            spans.append((began, began + first, began + seconds))
+        for (step, streamed, answer), share in zip(decoded, shares_of(spans), strict=True):
             try:
                 result = self._scored(step, streamed, answer, share)
             except SpecbenchError as error:  # a score that no file can hold fails one sample

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from types import MappingProxyType
 from typing import Any, Self
 
 from specbench.decoding.drafters.registry import MODEL, DrafterSpec, recorded_drafter
@@ -96,7 +95,7 @@ class Cell:
 def cells_of(
     variants: Iterable[Variant],
     draft_lengths: Sequence[int],
-    drafters: Mapping[str, Sequence[DrafterSpec]] = MappingProxyType({}),
+    drafters: Mapping[str, Sequence[DrafterSpec]] = {},
 ) -> list[Cell]:
     """Return a cell per variant, draft length and drafter of its method, ``model`` by default.
 

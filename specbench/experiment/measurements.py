@@ -165,10 +165,8 @@ def repetition(tokens: Sequence[int] | str) -> float | None:
 
 def describe_error(error: Exception) -> str:
     """Return the error message for a record."""
-    message = (
-        str(error) if isinstance(error, SpecbenchError) else f"{type(error).__name__}: {error}"
-    )
-    return mask_tokens(message)
+    kind = "" if isinstance(error, SpecbenchError) else f"{type(error).__name__}: "
+    return mask_tokens(f"{kind}{error}")
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from datetime import timedelta
 from threading import Event, Thread
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from rich import progress
 from rich.console import Console, RenderableType
@@ -17,11 +17,9 @@ from rich.console import Console, RenderableType
 from specbench.config import LLAMACPP
 from specbench.errors import printable
 from specbench.experiment.plan import Plan, engine_name
+from specbench.experiment.workers import Worker
 from specbench.runs.labels import method_label, method_labels
 from specbench.runs.model import OK
-
-if TYPE_CHECKING:
-    from specbench.experiment.workers import Worker
 
 FIRST, EVERY = 30.0, 60.0  # seconds until the first line, and between two
 LINE_AFTER = 60.0  # seconds after which a step has a line of its own

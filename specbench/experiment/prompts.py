@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from transformers import PreTrainedTokenizerBase
-
 from specbench.engine.cache import require_context
 from specbench.engine.loading import Reader
 from specbench.engine.pair import LoadedPair
@@ -28,6 +26,7 @@ class EncodedPrompts:
                 "the target's tokenizer has no chat template: give --prompt-format plain"
             )
         self._plan, self._pair = plan, pair
+        self.tokenizer = pair.tokenizer  # the target's
         self._encoded = {
             task.task.name: {example.id: self._encode(task, example) for example in task.examples}
             for task in plan.tasks
@@ -39,11 +38,6 @@ class EncodedPrompts:
         is_plain = self._pair.tokenizer.chat_template is None
         form = PLAIN if is_plain else self._plan.settings.prompt_format
         return {t.task.name: form or t.task.prompt_format for t in self._plan.tasks}
-
-    @property
-    def tokenizer(self) -> PreTrainedTokenizerBase:
-        """The target's tokenizer."""
-        return self._pair.tokenizer
 
     def of(self, task: TaskPlan, example: Example, answers: Sequence[str] = ()) -> Encoded:
         """Return the tokens of an example's prompt, after ``answers`` to its first turns."""

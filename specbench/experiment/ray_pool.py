@@ -8,9 +8,9 @@ import re
 import socket
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -90,7 +90,7 @@ class RayWorker(Worker):
         return f"{name} cpu"
 
 
-class RayPool(Pool):
+class RayPool(Pool, AbstractContextManager["RayPool"]):
     """A Ray connection and its workers; leaving the context shuts both down.
 
     Workers keep their loaded pair across plans. Ray restarts a worker that dies, possibly on
@@ -121,9 +121,6 @@ class RayPool(Pool):
             num_cpus=1, num_gpus=int(self._gpus), max_restarts=-1, max_task_retries=MOST_TRIES - 1
         )(kind)
         self._actors: dict[int, Any] = {}
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         for number in list(self._actors):

@@ -12,10 +12,10 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -38,7 +38,7 @@ SYNC_SHARE = 0.01
 Summarise = Callable[[Path], object]
 
 
-class Store:
+class Store(AbstractContextManager["Store"]):
     """A run's folder, open for writing; leaving the context writes the tables.
 
     The tables contain all recorded samples, whether the run completed, failed or was interrupted;
@@ -205,9 +205,6 @@ class Store:
         self._last_sync_seconds = time.monotonic() - began
         self._sync_seconds += self._last_sync_seconds
         return appended
-
-    def __enter__(self) -> Self:
-        return self
 
     def _end_fork(self) -> None:
         """End a process that a user's rule has forked: it would write all records again."""

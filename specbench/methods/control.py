@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from specbench.methods.lazy import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from specbench.methods.lazy import Tensor, torch
 
 
 class DraftState(NamedTuple):

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from specbench.methods import laws
 from specbench.methods.ensembles import peak
-from specbench.methods.lazy import torch
+from specbench.methods.lazy import Tensor, torch
 from specbench.methods.method import Parameter, rule
 from specbench.methods.verdict import Positions, Verdict, maximal_coupling
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 DISTANCE = Parameter(
     "distance", 0.05, "near is a divergence up to this, in nats; 0 is sd", ge=0, exact=0, sign="t="

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from specbench.methods import laws
-from specbench.methods.lazy import torch
+from specbench.methods.lazy import Tensor, torch
 from specbench.methods.method import HEAD, Parameter, rule
 from specbench.methods.verdict import Positions, Verdict, maximal_coupling
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 Head = Callable[[Positions], "Tensor"]
 """`head(at) -> w [K]`, the weight on the target in [0, 1] at K positions."""

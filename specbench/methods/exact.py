@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from specbench.methods import laws
-from specbench.methods.lazy import torch
+from specbench.methods.lazy import Tensor, torch
 from specbench.methods.method import Parameter, rule
 from specbench.methods.verdict import (
     Positions,
@@ -15,9 +13,6 @@ from specbench.methods.verdict import (
     normalise,
     pick,
 )
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @rule(

@@ -17,5 +17,6 @@ class _Lazy(ModuleType):
 if TYPE_CHECKING:
     import numpy as numpy
     import torch as torch
+    from torch import Tensor as Tensor
 else:
-    numpy, torch = _Lazy("numpy"), _Lazy("torch")
+    numpy, torch, Tensor = _Lazy("numpy"), _Lazy("torch"), Any

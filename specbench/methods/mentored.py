@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from specbench.methods import laws
-from specbench.methods.lazy import torch
+from specbench.methods.lazy import Tensor, torch
 from specbench.methods.method import Parameter, rule
 from specbench.methods.strict import sd
 from specbench.methods.verdict import Positions, Verdict, maximal_coupling
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _PARTS, _ROUNDS = 64, 4  # of the search; 64^-4 of the rejection is float32 precision
 _TINY = sys.float_info.min

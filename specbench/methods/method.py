@@ -6,15 +6,12 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from specbench.errors import UsageError
+from specbench.methods.laws import Law
+from specbench.methods.verdict import Rule
 from specbench.plugins import F, declare
-
-if TYPE_CHECKING:
-    from specbench.methods.laws import Law
-    from specbench.methods.verdict import Rule
-
 
 BOTH_MODELS = ("both_temperature", "both_min_p")
 """Parameters that change how both models are sampled, and not the rule."""
@@ -25,6 +22,12 @@ COMPUTED = "of"
 
 The parameters of that method follow it, and its rule replaces rejected drafts.
 """
+
+OF_RUNS = (
+    *("method", "draft_length", "drafter", "session", "timing", "server", "engine"),
+    *("acceptance", "length", COMPUTED, *BOTH_MODELS),
+)
+"""Names with another meaning beside a rule's parameters in runs and benchmarks."""
 
 _SWITCH = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
 

@@ -7,10 +7,9 @@ unknown; they accept less than ``sd`` for the same bias.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from specbench.methods import laws
-from specbench.methods.lazy import torch
+from specbench.methods.lazy import Tensor, torch
 from specbench.methods.method import Parameter, Rates, rule
 from specbench.methods.verdict import (
     Positions,
@@ -22,9 +21,6 @@ from specbench.methods.verdict import (
     normalise,
     pick,
 )
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @rule(

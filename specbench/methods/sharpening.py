@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from specbench.methods import laws
 from specbench.methods.ensembles import WEIGHT, static
-from specbench.methods.lazy import torch
+from specbench.methods.lazy import Tensor, torch
 from specbench.methods.method import Parameter, rule
 from specbench.methods.verdict import Positions, Verdict, maximal_coupling
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @rule(

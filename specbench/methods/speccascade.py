@@ -14,14 +14,11 @@ Source: Narasimhan et al. 2024, arXiv:2405.19261.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from specbench.methods import laws
+from specbench.methods.lazy import Tensor
 from specbench.methods.method import Parameter, rule
 from specbench.methods.verdict import Positions, Verdict, maximal_coupling
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 # Default, bounds and help of alpha for each deferral rule. The defaults lie between strict
 # and draft-only; they are not tuned.

@@ -7,15 +7,10 @@ one half, so such a rule would then be `sd`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from specbench.methods import laws
-from specbench.methods.lazy import torch
+from specbench.methods.lazy import Tensor, torch
 from specbench.methods.method import Parameter, rule
 from specbench.methods.verdict import Positions, Verdict, maximal_coupling, pick
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @rule(

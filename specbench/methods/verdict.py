@@ -11,12 +11,9 @@ never wait for the device.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from specbench.methods.lazy import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from specbench.methods.lazy import Tensor, torch
 
 
 class Positions(NamedTuple):
@@ -98,11 +95,11 @@ def entropy_of(p: Tensor) -> Tensor:
     return entropy
 
 
-def in_blocks(rows: Tensor, size: int, fill: float) -> Tensor:
-    """Return rows ``[K, V]`` as blocks ``[K, V / size, size]``, the last one filled up."""
-    if missing := -rows.shape[-1] % size:
+def in_blocks(rows: Tensor, fill: float) -> Tensor:
+    """Return rows ``[K, V]`` as blocks ``[K, V / BLOCK, BLOCK]``, the last one filled up."""
+    if missing := -rows.shape[-1] % BLOCK:
         rows = torch.nn.functional.pad(rows, (0, missing), value=fill)
-    blocks: Tensor = rows.unflatten(-1, (-1, size))
+    blocks: Tensor = rows.unflatten(-1, (-1, BLOCK))
     return blocks
 
 
@@ -111,7 +108,7 @@ def likeliest_token(rows: Tensor) -> Tensor:
 
     That is ``argmax``, but only the largest numbers of all blocks and one block are searched.
     """
-    blocks = in_blocks(rows, BLOCK, -torch.inf)
+    blocks = in_blocks(rows, -torch.inf)
     block = blocks.amax(-1).argmax(-1)
     row = torch.arange(len(rows), device=rows.device)
     token: Tensor = BLOCK * block + blocks[row, block].argmax(-1)

@@ -105,12 +105,10 @@ def compare(scores: Scores, records: Sequence[SampleRecord]) -> PriceCheck:
     The price is that of the texts of all other lossless cells, if there are any, else of its own.
     The cell is one of ``sd``, ``match``, ``block`` or ``sd-adaptive``.
     """
-    cell = records[0]
-    writer = name_of(cell).method
-    others = [row for row, text in enumerate(scores.names) if text.method != writer]
+    cell, names = records[0], [*map(name_of, records)]
+    others = [row for row, text in enumerate(scores.names) if text.method != names[0].method]
     scores = scores.of(others) if others else scores
     terms = [(sum(tokens), len(tokens)) for tokens in (r.per_round.emitted or [] for r in records)]
-    names = [*map(name_of, records)]
     labels, measured = cluster_sums(terms, [name.prompt for name in names])
     texts = Counter(prompt for prompt, *_ in {(n.prompt, n.sample_id, n.repeat) for n in names})
     measured /= [[texts[label]] for label in labels]  # as ``by_prompt``, turns are added

@@ -98,7 +98,8 @@ class Costs:
 
 def _weights(grid: Floats, value: float) -> Floats:
     """Return the weight of each place of a sorted grid in the linear interpolation at a value."""
-    return np.array([np.interp(value, grid, place) for place in np.eye(len(grid))])
+    places = np.arange(len(grid))
+    return np.clip(1 - abs(places - np.interp(value, grid, places)), 0, 1)
 
 
 def read_costs(path: Path, engine: str | None = None) -> Costs:

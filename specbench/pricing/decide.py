@@ -260,10 +260,6 @@ def _speedup(tokens_per_round: Floats, plain: Floats, seconds: Floats, n: int) -
 def answer(decision: Decision) -> str:
     """Say whether to speculate, with which N at which batch sizes, and how sure that is."""
     bests = {batch: decision.fastest(batch) for batch in decision.batches}
-    by_verdict = {
-        verdict: [batch for batch, s in bests.items() if s.verdict == verdict]
-        for verdict in (PAYS, OPEN, LOSES)
-    }
     best = decision.first_that_pays() or max(bests.values(), key=lambda s: s.resampled[0])
     bound = decision.costs[best.drafter].bound
     how_far = [str(bound)] if bound and not bound.is_open else []
@@ -277,11 +273,10 @@ def answer(decision: Decision) -> str:
         OPEN: f"Not decided at batch {{}} ({doubt}){{}}",
         LOSES: "Leave it off at batch {}",
     }
-    parts = [
-        words[verdict].format(decision.sizes(batches), _lengths_at(decision, batches))
-        for verdict, batches in by_verdict.items()
-        if batches
-    ]
+    parts = []
+    for verdict, text in words.items():
+        if batches := [batch for batch, s in bests.items() if s.verdict == verdict]:
+            parts.append(text.format(decision.sizes(batches), _lengths_at(decision, batches)))
     return "\n".join([f"{'; '.join(parts)}.", f"{best.times}.", *how_far])
 
 

@@ -79,7 +79,8 @@ def pass_seconds(
 def _cached(server: Deployment, model: ServedModel, tokens: float) -> float:
     """Return the bytes of a text's cache on all devices: more of them than heads store copies."""
     heads = 1 if model.shape.cache_values else model.shape.kv_heads  # compressed keys are shared
-    return model.bytes_cached(tokens) * max(1, server.together // heads)
+    copies = max(1, server.together // heads)
+    return model.shape.values_cached(tokens) * model.precision.cache / 8 * copies
 
 
 def _row_seconds(server: Deployment, model: ServedModel) -> float:
@@ -142,7 +143,8 @@ def most_texts(
     What all prompts share is stored once.
     """
     models = [target, *([drafting.model] if drafting and drafting.model else [])]
-    room = server.memory - sum(model.bytes_stored for model in models)
+    room = server.gpus * server.machine.memory * server.engine.memory
+    room -= sum(model.bytes_stored for model in models)
     shared = sum(_cached(server, model, workload.shared) for model in models)
     tokens = workload.context - workload.shared
     of_text = sum(_cached(server, model, tokens) for model in models)

@@ -113,20 +113,16 @@ class ShapedDrafter(DrafterKind):
     def __str__(self) -> str:
         return self.kind
 
-    @property
-    def _in_target(self) -> bool:
-        return self.kind == "mtp"
-
     def vllm(self, drafts: int, draft: str | None) -> dict[str, Any]:
         """Return the settings of a head, which MTP has within the target."""
         method = {"block": "dflash"}.get(self.kind, self.kind)
-        model = {} if self._in_target else {"model": draft}
+        model = {} if self.kind == "mtp" else {"model": draft}
         return {"method": method, **model, "num_speculative_tokens": drafts}
 
     def sglang(self, drafts: int, draft: str) -> list[str]:
         """Return the flags of a chain, which counts the token after the drafts as one of them."""
         algorithm = {"mtp": "NEXTN", "block": "DFLASH"}.get(self.kind, self.kind.upper())
-        model = [] if self._in_target else ["--speculative-draft-model-path", draft]
+        model = [] if self.kind == "mtp" else ["--speculative-draft-model-path", draft]
         number = ["--speculative-num-draft-tokens", f"{drafts + 1}"]
         chain = ["--speculative-num-steps", f"{drafts}", "--speculative-eagle-topk", "1"]
         steps = [] if self.kind == "block" else chain
@@ -144,5 +140,5 @@ class ShapedDrafter(DrafterKind):
         kinds = {"eagle3": "draft-eagle3", "mtp": "draft-mtp", "block": "draft-dflash"}
         if self.kind not in kinds:
             return None
-        model = [] if self._in_target else ["--model-draft", draft]
+        model = [] if self.kind == "mtp" else ["--model-draft", draft]
         return [*model, "--spec-type", kinds[self.kind], "--spec-draft-n-max", f"{drafts}"]

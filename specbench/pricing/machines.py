@@ -96,11 +96,6 @@ class Deployment(NamedTuple):
         """How many devices compute at the same time."""
         return 1 if self.engine.splits_layers else self.gpus
 
-    @property
-    def memory(self) -> float:
-        """Bytes for weights and caches."""
-        return self.gpus * self.machine.memory * self.engine.memory
-
 
 @cache
 def machines() -> dict[str, Machine]:

@@ -19,13 +19,12 @@ from specbench.decoding.drafters.model import ModelDrafter
 from specbench.decoding.drafting import context_of
 from specbench.decoding.heads.head import describe_models
 from specbench.decoding.sampling import Sampling
-from specbench.engine.loading import Reader
 from specbench.engine.pair import LoadedPair
 from specbench.engine.passes import plain_pass
 from specbench.engine.prompts import encode_prompt
 from specbench.errors import UsageError
 from specbench.experiment.progress import Steps
-from specbench.files import clear_errors, make_folder, stored
+from specbench.files import make_folder, stored
 from specbench.methods.verdict import entropy_of, pick
 from specbench.plugins import content_digest
 from specbench.pricing import scores
@@ -89,7 +88,7 @@ class PairScores:
 
 
 def texts_of(
-    run: Run, pair: LoadedPair | Reader, records: Sequence[SampleRecord]
+    run: Run, pair: LoadedPair, records: Sequence[SampleRecord]
 ) -> Iterator[scores.ScoredText]:
     """Yield the texts of a run's records, with their prompts as the run encoded them."""
     for cell in scores.cells_of(records):
@@ -117,11 +116,7 @@ def texts_of(
 
 
 def recorded_prompt(
-    run: Run,
-    pair: LoadedPair | Reader,
-    example: Example,
-    record: SampleRecord,
-    answers: Sequence[str],
+    run: Run, pair: LoadedPair, example: Example, record: SampleRecord, answers: Sequence[str]
 ) -> list[int]:
     """Return the tokens of the prompt of a run's record, after the answers to earlier turns."""
     settings = run.settings
@@ -174,8 +169,7 @@ def score_texts(
 ) -> dict[str, scores.Scores]:
     """Score texts unless the folder has their scores; return the scores by task."""
     conditions = source.conditions
-    with clear_errors(folder):
-        make_folder(folder)
+    make_folder(folder)
     scored, is_new, saved = scores.read_scores(folder / scores.SCORES), False, monotonic()
     by_task: dict[str, dict[scores.TextName, scores.Record]] = {}
     try:

@@ -105,9 +105,8 @@ def costs_in(
 def _at(seconds: Mapping[int, list[float]], rows: int) -> Any:
     """Return the seconds of a pass over so many rows in every repeat, interpolated."""
     grid = sorted(seconds)
-    repeats = min(map(len, seconds.values()))
-    values = np.array([seconds[number][:repeats] for number in grid])
-    return np.array([np.interp(rows, grid, values[:, repeat]) for repeat in range(repeats)])
+    repeats = zip(*(seconds[number] for number in grid), strict=False)  # as many as all have
+    return np.array([np.interp(rows, grid, repeat) for repeat in repeats])
 
 
 def _entries(path: Path) -> Iterator[Timed]:
@@ -119,7 +118,7 @@ def _entries(path: Path) -> Iterator[Timed]:
             return
         lines = text.splitlines() if path.suffix == ".jsonl" else [text]
         content = [json.loads(line) for line in lines if line.strip()]
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, ArithmeticError) as error:
         raise UsageError(
             f"cannot read {path} ({first_line(error)}): give what llama-bench -o json or vllm "
             "bench wrote"
@@ -127,7 +126,7 @@ def _entries(path: Path) -> Iterator[Timed]:
     items = [item for part in content for item in (part if isinstance(part, list) else [part])]
     try:
         timed = [entry for item in items for entry in _entry(item, path)]
-    except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise UsageError(
             f"{path} is no result of llama-bench or vllm bench ({type(error).__name__} {error}): "
             "give the file as it was written"

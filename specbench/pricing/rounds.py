@@ -39,7 +39,6 @@ class PricedRounds:
     """The expected numbers of a drafter and a policy on n prompts, for L draft lengths."""
 
     drafter: DrafterKind
-    policy: str
     lengths: tuple[int, ...]  # N
     tokens: Floats  # [n] emitted in rounds
     rounds: Floats  # [n, L]
@@ -117,9 +116,7 @@ def rounds_of_rates(
     rounds = np.tile(1 / tokens_per_round, (FEWEST, 1))
     numbers = tuple(lengths.tolist())
     drafted = rounds * lengths
-    return PricedRounds(
-        drafter, "fixed", numbers, np.ones(FEWEST), rounds, drafted, True, is_assumed
-    )
+    return PricedRounds(drafter, numbers, np.ones(FEWEST), rounds, drafted, True, is_assumed)
 
 
 def windows(columns: Floats, size: int) -> Floats:
@@ -255,5 +252,4 @@ def price(
     drafted = [walk.drafted.sum(-1) for walk in walks]
     sums = scores.by_prompt(np.column_stack([scores.length, *rounds, *drafted]))
     expected, verified = np.split(sums[:, 1:], 2, axis=1)
-    numbers = tuple(lengths)
-    return PricedRounds(drafter, policy.label, numbers, sums[:, 0], expected, verified)
+    return PricedRounds(drafter, tuple(lengths), sums[:, 0], expected, verified)

@@ -126,10 +126,6 @@ class ServedModel(NamedTuple):
         layers = self.shape.weights_read(tokens) * self.precision.layers
         return (layers + self.shape.of_head * self.precision.head) / 8 + self._attention
 
-    def bytes_cached(self, tokens: float) -> float:
-        """Return the bytes of the cache of a text with so many tokens."""
-        return self.shape.values_cached(tokens) * self.precision.cache / 8
-
     @property
     def bytes_stored(self) -> float:
         """Bytes of all weights."""

@@ -61,11 +61,6 @@ class Basis:
         """What drafts."""
         return [rounds.drafter for rounds in self.priced]
 
-    @property
-    def is_exact(self) -> bool:
-        """Whether the rates are given, and so have no intervals."""
-        return all(rounds.is_exact for rounds in self.priced)
-
 
 @dataclass(frozen=True)
 class Place:
@@ -81,15 +76,11 @@ class Place:
 
     def server(self, target: ServedModel) -> machines.Deployment:
         """Return the machines and the engine; llama.cpp for its own formats and Apple's chips."""
-        machine, engine = machines.find_machine(self.machine), None
-        if self.serving is not None:
-            engine = machines.find_engine(self.serving)
-        in_file = target.precision.head < 16
+        machine, in_file = machines.find_machine(self.machine), target.precision.head < 16
         by_itself = "llama.cpp" if in_file or machine.backend == "metal" else "vllm"
-        chosen: machines.ServingEngine = engine or machines.engines()[by_itself]
-        return machines.Deployment.of(
-            machine, chosen, max(self.gpus, machines.devices_in(self.machine))
-        )
+        engine = machines.find_engine(by_itself if self.serving is None else self.serving)
+        gpus = max(self.gpus, machines.devices_in(self.machine))
+        return machines.Deployment.of(machine, engine, gpus)
 
     def model(self, role: str, pair: PairSpec) -> ServedModel:
         """Return a model of a pair with the precision of its weights and caches."""

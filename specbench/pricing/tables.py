@@ -37,7 +37,8 @@ def priced_rows(
     categories = [name.category or "" if by else "" for name in scores.names]
     for drafter, rule in drafters:
         whole = drafting(scores, drafter, rule, max(lengths))
-        alike = drafter.one_hot or rule not in ("match", "block")  # the rule does not matter
+        # With a one-hot q, or drafts that are checked one by one, the rule does not matter.
+        alike = drafter.copies or drafter.greedy or rule not in ("match", "block")
         label = f"{drafter}" if alike else f"{drafter}, {rule}"
         for length, policy in product(lengths, policies):
             rounds = visits(whole.within(length), policy)

@@ -33,9 +33,6 @@ UNMARKED = "no marks"
 FEW_PROMPTS = "fewer than ten prompts"
 
 
-DraftLength = Annotated[int, Field(ge=0, le=2**16)]
-
-
 class TableRow(BaseModel):
     """A row of a table; its fields are the columns, in the order on disk.
 
@@ -114,7 +111,7 @@ class CellColumns(TableRow):
         "methods without any",
     )
     temperature: float = column("", "sampling temperature; 0 is greedy")
-    draft_length: DraftLength = column(
+    draft_length: Annotated[int, Field(ge=0, le=2**16)] = column(
         "tokens",
         "draft length N: tokens drafted per round; 0 without a draft, or if a server does not tell",
     )

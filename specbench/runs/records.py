@@ -252,9 +252,8 @@ def write_sample_table(
             row[SAME_PROMPT] = first
     columns = [name for name in schema("measured") if any(name in row for row in rows)]
     # Metrics without a declared column, as the user's own; ``quality`` has the quality metric.
-    names = [*schema("samples"), *columns]
-    further = dict.fromkeys(n for row in rows for n in row.get("scores") or {} if n in row)
-    names += [name for name in further if name not in names]
+    further = (n for row in rows for n in row.get("scores") or {} if n in row)
+    names = [*dict.fromkeys((*schema("samples"), *columns, *further))]
     if rows:
         text = io.StringIO()
         # By default rows end in "\r\n", so that a "\r" in a text is quoted, too.

@@ -114,9 +114,8 @@ def whole_run(runs: Sequence[Run]) -> Run:
         for name, task in run.tasks.items()
     }
     parts = [run.progress or RunProgress(state="unknown") for run in runs]
-    states = [part.state for part in parts]
     progress = RunProgress(
-        state=next((state for state in states if state != COMPLETE), COMPLETE),
+        state=next((part.state for part in parts if part.state != COMPLETE), COMPLETE),
         samples=sum(part.samples for part in parts),
         failed=sum(part.failed for part in parts),
     )

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 Values = Mapping[str, Any]
 VERBOSE = "__verbose"  # a part of llama.cpp's answers
-MOST_ROUNDS = 2**16  # of a text
 #: Refusals begin like this; a selection from Zou et al. 2023, arXiv:2307.15043.
 REFUSALS = (
     *("i'm sorry, but", "i am sorry, but", "sorry, but i", "i apologize, but", "as an ai"),
@@ -103,8 +102,8 @@ def _llamacpp(chunks: _Chunks, output_tokens: int | None) -> Acceptance | None:
     whole = sums[0] == (1, 0, 0)
     for before, after in pairwise(sums):
         tokens, drafted, accepted = (new - old for new, old in zip(after, before, strict=True))
-        whole &= 0 <= tokens <= (1 if drafted else MOST_ROUNDS)
-        whole &= after[0] - number + len(steps) < MOST_ROUNDS
+        whole &= 0 <= tokens <= (1 if drafted else delivered.MOST_ROUNDS)
+        whole &= after[0] - number + len(steps) < delivered.MOST_ROUNDS
         if whole and drafted:
             steps += [(0, 0)] * (after[0] - number) + [(drafted, accepted)]
             number = after[0] + accepted + 1
@@ -136,7 +135,7 @@ def read_answer(
     streamed: Streamed,
     chat: bool = False,
     server: str = "the server",
-    limit: int = MOST_ROUNDS,
+    limit: int = delivered.MOST_ROUNDS,
     tokenizer: PreTrainedTokenizerBase | None = None,
     stop: Sequence[str] = (),
 ) -> Answer:
@@ -333,7 +332,7 @@ def of_rounds(rounds: Sequence[RoundRecord]) -> Acceptance:
 def _cut(steps: Sequence[tuple[int, int]], output_tokens: int) -> Acceptance:
     """Return the rounds of steps (drafted, accepted) of a text, whose first token has none."""
     require(
-        len(steps) <= MOST_ROUNDS
+        len(steps) <= delivered.MOST_ROUNDS
         and all(type(d) is type(a) is int and 0 <= a <= d for d, a in steps),
         f"the server reports the steps {excerpt(steps)}, which are no counts of drafts",
     )

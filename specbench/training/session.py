@@ -69,8 +69,7 @@ def start(
     name = training.task.name
     measured = [other.static for other in trainings.values() if other.front_is_measured]
     training.static = next(iter(measured), training.static)
-    with clear_errors(folder):
-        make_folder(folder)
+    make_folder(folder)
 
     def keep(done: int, prompts: int) -> None:
         _save_checkpoint(training, folder / CHECKPOINT)
@@ -84,8 +83,7 @@ def start(
         for other_folder, other in trainings.items():
             if not other.static:
                 other.static = training.static
-                with clear_errors(other_folder):
-                    make_folder(other_folder)
+                make_folder(other_folder)
                 _save_checkpoint(other, other_folder / CHECKPOINT)
         training.begin()
     except NothingToLearnError:

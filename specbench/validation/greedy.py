@@ -26,7 +26,6 @@ PLAIN, EQUAL = "autoregressive against plain passes", "sd against autoregressive
 # and may favour either one, so both are correct.
 TIE = 1e-3
 NEVER_UNLIKE = "the draft never differs, so accepting every draft would also pass"
-NEVER_REJECTED = "no draft is rejected, so accepting every draft would also pass"
 
 
 class Lag(NamedTuple):
@@ -166,5 +165,5 @@ def _against_alone(facts: dict[str, Any]) -> Judgement:
             else "which rounding explains"
         )
     if not wrong and not facts["rejected"]:
-        sentence += f"; {NEVER_REJECTED}"
+        sentence += "; no draft is rejected, so accepting every draft would also pass"
     return judged(bool(wrong), not facts["rejected"], sentence, facts)

@@ -62,13 +62,11 @@ class RoundsAfter(NamedTuple):
     q: Tensor  # [M, N + 1, V]
 
 
-def next_by_rounds(
-    setup: Setup, context: Context
-) -> Callable[[Sequence[Beginning]], tuple[Tensor, Tensor, Tensor, Tensor]]:
-    """Return the laws of the tokens after outputs, see ``outputs.NextToken``, by whole rounds."""
+def next_by_rounds(setup: Setup, context: Context) -> NextToken:
+    """Return the laws of the tokens after outputs, see ``NextToken``, by whole rounds."""
     rounds_after = cache(lambda output: _rounds(setup, [*context.prompt, *output]))
 
-    def next_token(states: Sequence[Beginning]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def next_token(states: Sequence[Beginning]) -> LawsAfter:
         rows = []
         for output, i in states:
             rounds = rounds_after(output[: len(output) - i])

@@ -27,7 +27,7 @@ from specbench.decoding.modules.module import DraftModule
 from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import Runner
 from specbench.errors import UsageError
-from specbench.files import clear_errors, make_folder, write_atomically
+from specbench.files import make_folder, write_atomically
 from specbench.tasks.task import Task
 from specbench.training.material import split_material
 from specbench.training.objective import descend
@@ -90,11 +90,10 @@ class DrafterTraining:
             "head": self.module.state_dict(),
             "optimizer": self.optimizer.state_dict(),
         }
-        with clear_errors(folder):
-            make_folder(folder)
-            buffer = BytesIO()
-            torch.save(parts, buffer)
-            write_atomically(folder / CHECKPOINT, buffer.getvalue())
+        make_folder(folder)
+        buffer = BytesIO()
+        torch.save(parts, buffer)
+        write_atomically(folder / CHECKPOINT, buffer.getvalue())
 
     def restore(self, folder: Path) -> None:
         """Continue from the checkpoint in a folder.

@@ -68,7 +68,7 @@ def main() -> None:
             if options.kind == "bfloat16":
                 systems["other", method] = with_transformers(pair, method, NEW_TOKENS, 0)
                 continue
-            files = [gguf_path(spec, role, loading) for role in spec.models][: 2 if n else 1]
+            files = [gguf_path(spec, role) for role in spec.models][: 2 if n else 1]
             server = llamacpp_server(*files, draft_length=n, threads=torch.get_num_threads())
             systems["other", method] = with_server(stack.enter_context(server), NEW_TOKENS, 0)
         print_ratios(measure(systems, prompts, 1))

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.statistics.estimates import QUALITY_LESS, contrast
 from specbench.analysis.statistics.intervals import Floats, limit_with_failures, unseen_share
+from specbench.analysis.statistics.proportions import paired_difference
 from specbench.analysis.verdicts.margin import margin_rows, prompts_at_share, prompts_needed
 from specbench.analysis.verdicts.words import EXCLUDED, FASTER, NOISE, OPEN, SHOWN, SLOWER
 
@@ -44,12 +44,9 @@ def drawn(rng: np.random.Generator, prompts: int, loss: float) -> tuple[Floats, 
 
 
 def interval_of(base: Floats, fast: Floats) -> tuple[float, float]:
-    names = [f"{i:05}" for i in range(len(base))]
-    frames = [
-        pd.DataFrame({"sample_id": names, "quality": scores, "quality_metric": "accuracy"})
-        for scores in (fast, base)
-    ]
-    return contrast(*frames, QUALITY_LESS)[1:3]
+    """Return the interval that ``contrast`` has for ``QUALITY_LESS``, which ends in this call."""
+    prompts = np.arange(len(base))
+    return paired_difference(fast, prompts, base, prompts)[1:3]
 
 
 def test_the_prompts_named_decide():

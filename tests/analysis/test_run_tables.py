@@ -44,7 +44,8 @@ def page_of(folder, samples):
 
 def test_a_page_has_the_distances_of_the_comparison_for_each_drafter(samples, tmp_path):
     samples = samples[samples["weight"].isna() | samples["weight"].isin([0.2, 0.8])]
-    settings = settings_of(samples[samples["task"] == "mini-math"])
+    samples = samples[samples["task"] == "mini-math"]
+    settings = settings_of(samples)
     (diversed,) = (setting for setting in settings if setting.method == "diversed")
     gap = gap_between([diversed], front_of(settings), "acceptance")
     page = page_of(tmp_path / "one", samples)

@@ -1,5 +1,7 @@
 """Texts of two arms: false alarms, planted faults, and the power that is said."""
 
+from bisect import bisect
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -30,12 +32,13 @@ def texts_of(
     """Texts of a chain over six tokens whose laws differ by prompt; token 0 ends a text."""
     laws = np.random.default_rng(seed).dirichlet([0.4] * 6, size=(prompts, 6))
     laws = laws ** (1 / temperature)
-    laws /= laws.sum(-1, keepdims=True)
+    edges = (laws / laws.sum(-1, keepdims=True)).cumsum(-1)
+    edges = (edges / edges[..., -1:]).tolist()
 
     def text(prompt: int) -> list[int]:
         tokens = [1]
         while len(tokens) < TOKENS and tokens[-1]:
-            tokens.append(int(draws.choice(6, p=laws[prompt, tokens[-1]])))
+            tokens.append(bisect(edges[prompt][tokens[-1]], draws.random()))
         return tokens[1:]
 
     return [[text(prompt) for _ in range(REPEATS)] for prompt in range(prompts)]

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from specbench.analysis.figures import style
 from specbench.cli.app import main
 from specbench.engine.loading import load_pair
 from specbench.engine.pair import LoadedPair
@@ -48,6 +49,12 @@ def loaded_once(monkeypatch) -> None:
         initialise(loader, load, *more, **named)
 
     monkeypatch.setattr(Loader, "__init__", keeping)
+
+
+@pytest.fixture(autouse=True)
+def vectors_alone(monkeypatch) -> None:
+    """Write each figure once; ``tests/analysis/figures`` writes it in every format."""
+    monkeypatch.setattr(style, "_CANVASES", {"svg": style._CANVASES["svg"]})
 
 
 @pytest.fixture

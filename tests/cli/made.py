@@ -60,6 +60,15 @@ def edit_object(path: Path, change: Callable[[Values], object]) -> None:
     path.write_text(json.dumps(content))
 
 
+def strict(text: str) -> Any:
+    """Parse JSON; NaN and Infinity are not JSON."""
+
+    def refuse(constant: str) -> None:
+        raise ValueError(constant)
+
+    return json.loads(text, parse_constant=refuse)
+
+
 def configure(run: Path, change: Callable[[Values], object]) -> None:
     edit_object(run / "config.json", change)
 

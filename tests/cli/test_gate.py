@@ -121,10 +121,14 @@ def silent(handler: Handler, body: dict[str, Any]) -> bool:
     return True
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory) -> str:
+@pytest.fixture(scope="session")
+def served(once) -> str:
     """A run of a server and of others of which each is worse in one way; ``again`` is the same."""
-    folder = tmp_path_factory.mktemp("served")
+    return str(once("served", serve) / "run")
+
+
+def serve(folder: Path) -> None:
+    folder.mkdir()
     asked = [{"prompt": f"Say {i}.", "reference": str(i)} for i in range(40)]
     (folder / "asked.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
     others = {
@@ -137,7 +141,6 @@ def served(tmp_path_factory) -> str:
     with arms(plain=Fake(solved), **others) as servers, pytest.raises(SystemExit):
         again = ["--server", servers[1].replace("plain", "again")]
         main([*line, "--no-progress", "-o", str(folder / "run"), *servers, *again])
-    return str(folder / "run")
 
 
 WITHIN_40 = "--against plain --margin 40 --require within"

@@ -49,7 +49,7 @@ def test_the_page_leads_from_nothing_to_a_figure(cli):
         if Path("away").exists():
             Path("away").rename("my_rules.py")
     run = Path("results/geometric")
-    assert (run / "figures" / "pareto.png").exists()
+    assert (run / "figures" / "pareto.svg").exists()
     points = (run / "figures" / "pareto.csv").read_text().splitlines()
     assert sum(f",{RULE}," in line and line.startswith("point,acceptance") for line in points) == 4
     names = (run / "samples.csv").read_text().splitlines()[0].split(",")

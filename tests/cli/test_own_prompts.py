@@ -66,7 +66,7 @@ def test_agreement_is_whole_for_exact_methods_and_less_for_the_draft_alone(cli, 
     assert "question/turn 2" in one_turn.out
     drawn = cli("plot", "pareto", "r", "--by", "category", "--task", "question/math")
     assert drawn.code == 0 and "no static front" not in drawn.err
-    assert "pareto-category-question-math.png" in drawn.out
+    assert "pareto-category-question-math.svg" in drawn.out
     traced = cli("trace", "r", "--sample", "81", "-m", "sd turn 2")
     assert traced.code == 0 and "turn 2" in traced.out
     assert cli("verify", "r", "-n", "1").code == 0

@@ -44,7 +44,10 @@ ABSENT = (
 )
 SERVERS = re.compile(r"http://127\.0\.0\.1:800\d")
 # In the place of names that a reader replaces, and of runs with many cells.
-LARGE = ("results/paper-T1", "results/shards", "results/again-sharpened", "results/qwen")
+LARGE = (
+    *("results/paper-T1", "results/shards", "results/again-sharpened", "results/qwen"),
+    *("results/lengths", "results/line"),
+)
 NAMES = {
     **{"I/4": "1/4", "DIR": DATA, "$pair": "llama", "$seed": "0", "$T": "1", "$drafter": "eagle3"},
     "eager,graph": "eager",

@@ -194,7 +194,7 @@ def test_drafters_beside_each_other(cli, tmp_path):
     mixed = cli("plot", "pareto", "r")
     assert (mixed.code, mixed.err.count("\n")) == (2, 1)
     assert cli("plot", "pareto", "r", "--drafter", "prompt-lookup").code == 0
-    assert Path("r/figures/pareto-prompt-lookup.png").is_file()
+    assert Path("r/figures/pareto-prompt-lookup.svg").is_file()
     assert cli("report", "r", "--output", "r.html").code == 0
 
 

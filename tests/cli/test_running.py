@@ -81,6 +81,8 @@ def test_long_commands_tell_their_progress(cli, monkeypatch, models, run, line, 
         ends.append(progress())
 
     monkeypatch.setattr(LINES, "printed", printed)
+    monkeypatch.setattr("specbench.cli.check.MAX_NEW_TOKENS", 8)
+    monkeypatch.setattr("specbench.validation.check.TOKENS", 4)
     done = cli(*line.split(), *(["--no-progress"] if silent else []))
     assert done.code in (0, 1, 2) and "rror: --" not in done.err, done.err
     assert any(last in end for end in ends) != silent, (ends, done.err)

@@ -1,12 +1,14 @@
 """``compare --against`` and its gate on whether arms sample from one distribution."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 import specbench
+from specbench.analysis.verdicts import sampling
 from specbench.cli import gate
 
 RUN = (
@@ -16,7 +18,8 @@ RUN = (
 AGAINST = "--against autoregressive --margin 50"
 
 
-def test_arms_that_sample_otherwise_are_named_and_fail_the_gate(cli):
+def test_arms_that_sample_otherwise_are_named_and_fail_the_gate(cli, monkeypatch):
+    monkeypatch.setattr(sampling, "power", partial(sampling.power, trials=4))
     cli(*RUN.split(), "--repeats", "8", "--output", "r", code=0)
     result = cli("compare", "r", *AGAINST.split(), code=0)
     assert "sd: texts follow the distribution of autoregressive as far as 4 texts" in result.out
@@ -35,8 +38,8 @@ def test_arms_that_sample_otherwise_are_named_and_fail_the_gate(cli):
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ((), "too few texts of a prompt: --repeats 8"),
-        (("--temperature", "0"), "nothing is sampled at T = 0"),
+        (("-n", "2"), "too few texts of a prompt: --repeats 8"),
+        (("-n", "2", "--temperature", "0"), "nothing is sampled at T = 0"),
     ],
 )
 def test_the_gate_needs_texts_that_would_show_a_fault(cli, options, reason):

@@ -128,6 +128,7 @@ def test_names():
     for name in DRAFTERS:
         assert str(parse_drafter(name)) == name and recorded_drafter(name) == parse_drafter(name)
     wrong = ("lookup", "prompt-lookup:3-2", "prompt-lookup:0-2", "prompt-lookup:3", "model:1")
+    wrong += (f"prompt-lookup:1-{'9' * 5000}",)  # more digits than ``int`` reads
     for name in (*wrong, "prompt-lookup+svip", "eagle3"):
         with pytest.raises(UsageError):
             parse_drafter(name)
@@ -154,8 +155,13 @@ def greedy_texts() -> list[list[int]]:
 
 
 # A law makes rounds draft in which no text of the batch has room for drafts.
-@pytest.mark.parametrize(("batch_size", "law"), [(1, None), (3, None), (3, _draft_law)])
-@pytest.mark.parametrize("context", [1, 7, 20])
+@pytest.mark.parametrize(
+    ("context", "batch_size", "law"),
+    [
+        *((1, 1, None), (7, 1, None), (7, 3, None), (20, 3, None)),
+        *((1, 3, _draft_law), (7, 3, _draft_law)),
+    ],
+)
 @pytest.mark.parametrize("kind", ["model", "greedy", "eagle3", "mtp", "block"])
 def test_nothing_is_drafted_beyond_the_drafters_context(kind, context, batch_size, law):
     pair = tiny_pair("llama")

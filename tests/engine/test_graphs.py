@@ -88,7 +88,7 @@ def test_one_recording_serves_all_rounds_and_a_replaced_cache_is_recorded_again(
     pair.engine = Engine(GRAPH, record=record)
     graph = [run(pair, random_prompt(length), sd) for length in (20, 300, 20)]
     assert [said(g) for g in graph] == [said(g) for g in eager] and len(recorded) == 7 + 6
-    assert len(pair.engine._graphs) == 3  # those of the old cache are gone
+    assert len(pair.engine._graphs._recordings) == 3  # those of the old cache are gone
 
 
 class Pair(NamedTuple):
@@ -116,7 +116,7 @@ def test_placed_tuples_and_outputs_are_not_copied_again():
         assert product.item() == value * 3
         assert recordings.run(plus, [pair, product]).item() == value * 3 + 3
         assert set(read) == {pair.x.data_ptr()} and set(returned) == {product.data_ptr()}
-    assert len(recordings) == 2
+    assert len(recordings._recordings) == 2
 
 
 def test_layers_whose_states_a_drafter_reads_have_recordings_of_their_own():
@@ -128,7 +128,7 @@ def test_layers_whose_states_a_drafter_reads_have_recordings_of_their_own():
     for layer in (1, 2, 1):
         model.layers = (layer,)
         assert recordings.run(times, [model, torch.ones(1)]).item() == layer
-    assert len(recordings) == 2
+    assert len(recordings._recordings) == 2
 
 
 def failing(call: Callable[[], Any]) -> Any:

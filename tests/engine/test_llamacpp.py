@@ -198,8 +198,8 @@ def test_texts_are_those_of_pytorch(exported, mini, batch_size):
     greedy = DecodeOptions(Sampling(temperature=0.0), 5, 32, batch_size=batch_size)
     # With the same draws a text differs only where a draw is within rounding of a boundary.
     sampled = replace(greedy, sampling=Sampling())
-    texts = [decoded(exported, sd, how, 5) for how in (greedy, sampled)]
-    assert texts == [decoded(mini, sd, how, 5) for how in (greedy, sampled)]
+    texts = [decoded(exported, sd, how, 3) for how in (greedy, sampled)]
+    assert texts == [decoded(mini, sd, how, 3) for how in (greedy, sampled)]
     assert texts[0] != texts[1]
 
 

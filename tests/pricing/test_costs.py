@@ -204,6 +204,7 @@ def test_latencies_of_vllm_need_the_file_with_their_options(tmp_path):
         ("[]", "has no times"),
         ("{}", "is no result of llama-bench or vllm bench"),
         ('[{"n_prompt": 1}]', "is no result of llama-bench or vllm bench"),
+        ('[{"model_filename": "m", "n_prompt": 1e999, "avg_ns": 1}]', "is no result of"),
         ("not json", "cannot read"),
         (json.dumps(serve(None, 9.0)), "no max_concurrency"),
         (json.dumps(llama_bench("t", 1, 1.0, (1,))), "measure 1 to 2 or more, as llama-bench -p"),

@@ -51,7 +51,7 @@ def constant(drafter: DrafterKind, acceptance: float, spread: float = 0.0) -> Pr
     rates = np.clip(acceptance + spread * random.standard_normal(200), 0.01, 0.99)
     tokens = np.full(200, 30.0)
     rounds = np.column_stack([tokens / sum(rates**i for i in range(n + 1)) for n in LENGTHS])
-    return PricedRounds(drafter, "fixed", LENGTHS, tokens, rounds, rounds * np.array(LENGTHS))
+    return PricedRounds(drafter, LENGTHS, tokens, rounds, rounds * np.array(LENGTHS))
 
 
 def costs(repeats: int = 1) -> Costs:

@@ -123,8 +123,9 @@ def arms(**fakes: Fake) -> Iterator[list[str]]:
 
 @contextmanager
 def threaded(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
+    # By default five connections may wait, and a further one is tried again after a second.
+    kind = type("Server", (ThreadingHTTPServer,), {"request_queue_size": 128})
+    server = kind(("127.0.0.1", 0), handler)
     thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:

@@ -15,18 +15,16 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from numpy.typing import NDArray
 
 from specbench.analysis.figures import figure, style
 from specbench.analysis.figures.layout import data, only, task_panels, timed_together
 from specbench.analysis.figures.style import Drawing, scaled
 from specbench.analysis.results import Results
 from specbench.analysis.statistics.front import static_weight
+from specbench.analysis.statistics.intervals import Floats
 from specbench.analysis.statistics.positions import NOTHING_DRAFTED
 from specbench.analysis.tables.shown import shown
 from specbench.errors import UsageError
-
-Floats = NDArray[np.float64]
 
 _FEWEST_POINTS = 6  # three coefficients and three degrees of freedom
 _RESAMPLES = 2000

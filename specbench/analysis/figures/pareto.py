@@ -48,8 +48,6 @@ _MOST_LABELLED = 100  # points of a panel; more leave no room for labels
 
 
 class _Cost(NamedTuple):
-    """A cost to draw quality against."""
-
     gain: Gain
     column: str
     scale: float  # from the column to the axis

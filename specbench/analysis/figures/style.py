@@ -32,7 +32,7 @@ from specbench.analysis.figures import STYLES
 from specbench.analysis.tables.shown import ENDS
 from specbench.analysis.tables.table import to_csv
 from specbench.errors import UsageError, printable, unknown
-from specbench.files import clear_errors, write_atomically
+from specbench.files import make_folder, write_atomically
 from specbench.plugins import short_name
 
 #: A matplotlib marker: a letter, (corners, 1 for a star, angle), or the corners themselves.
@@ -338,8 +338,7 @@ def save(drawing: Drawing, folder: Path, name: str) -> list[Path]:
     """Write a figure as ``name.png``, ``.svg`` and ``.pdf``, and its data as ``name.csv``."""
     contents = {kind: rendered(drawing.figure, kind) for kind in _CANVASES}
     contents["csv"] = to_csv(drawing.data, "%.6g").encode()
-    with clear_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     paths = {folder / f"{name}.{kind}": content for kind, content in contents.items()}
     for path, content in paths.items():
         write_atomically(path, content)

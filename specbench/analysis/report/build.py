@@ -14,20 +14,21 @@ import pandas as pd
 
 from specbench.analysis.report.answers import Differing, differing, pack
 from specbench.analysis.report.figures import figures
-from specbench.analysis.report.pages import TracedRun, collect_traces, open_run, render, reported
+from specbench.analysis.report.pages import TracedRun, collect_traces, open_run, reported
 from specbench.analysis.report.servers import ends_tables, latency_tables
 from specbench.analysis.results import ROUND_COLUMNS, Results, rounds_of
 from specbench.analysis.statistics.estimates import AT_LIMIT, QUALITY, TOKENS
 from specbench.analysis.statistics.front import static_weight
 from specbench.analysis.statistics.positions import acceptance_by_position
 from specbench.analysis.statistics.summary import prompt_counts
+from specbench.analysis.tables.html import environment
 from specbench.analysis.tables.run_tables import figure_tables, text_tables
 from specbench.analysis.tables.shown import temperature_text
 from specbench.analysis.tables.table import Column, Table
 from specbench.analysis.tables.verdict_tables import margin_tables, verdict_tables
 from specbench.analysis.trace import LEGEND
 from specbench.analysis.verdicts.compare import VERDICTS, by_task
-from specbench.errors import UsageError
+from specbench.errors import UsageError, printable
 from specbench.files import shown_path
 from specbench.plugins import short_name
 from specbench.runs.frames import Selection
@@ -113,33 +114,35 @@ def build(
     if samples is not None and not answer and any(run.servers for run in runs):
         notes.append("servers are compared with one method: add --against METHOD --margin POINTS")
     commands: list[Sequence[object]] = [run.environment.command for run in runs]
-    judged = (
-        [] if baseline is None else ["--against", baseline.against, "--margin", baseline.margin]
-    )
+    judged = ["--against", baseline.against, "--margin", baseline.margin] if baseline else []
     commands.append(["specbench", "report", *paths, *selection.arguments(), *judged])
-    html = render(
-        "report.html",
-        title=" and ".join(
-            f"{', '.join(rows['task'].unique())} with the pair {pair}"
-            for pair, rows in cells.groupby("pair", sort=False)
-        ),
-        facts=_facts(runs, cells),
-        notes=notes,
-        answer=answer,
-        verdicts=by_task(verdicts),
-        served=[*([] if samples is None else latency_tables(samples)), *recorded.ends],
-        answers=pack(recorded.differing),
-        tables=[*figure_tables(cells, intervals=True), *text_tables(cells)],
-        figures=list(figures(cells, positions, samples)),
-        front=samples is not None and static_weight(cells).nunique() > 1,
-        traces=traces,
-        legend=LEGEND,
-        environment=_environment(runs),
-        commands=[
-            _without_folders(shlex.join(map(str, command))) for command in commands if command
-        ],
+    html = (
+        environment()
+        .get_template("report.html")
+        .render(
+            title=" and ".join(
+                f"{', '.join(rows['task'].unique())} with the pair {pair}"
+                for pair, rows in cells.groupby("pair", sort=False)
+            ),
+            facts=_facts(runs, cells),
+            notes=notes,
+            answer=answer,
+            verdicts=by_task(verdicts),
+            served=[*([] if samples is None else latency_tables(samples)), *recorded.ends],
+            answers=pack(recorded.differing),
+            tables=[*figure_tables(cells, intervals=True), *text_tables(cells)],
+            figures=list(figures(cells, positions, samples)),
+            front=samples is not None and static_weight(cells).nunique() > 1,
+            traces=traces,
+            legend=LEGEND,
+            environment=_environment(runs),
+            commands=[
+                _without_folders(shlex.join(map(str, command))) for command in commands if command
+            ],
+        )
     )
-    return Report(html, [*notes, *traces.notes])
+    # No text of a run may change the direction of the page's.
+    return Report(printable(html), [*notes, *traces.notes])
 
 
 def _recorded(runs: Sequence[Run], selection: Selection, cells: pd.DataFrame) -> _Recorded:

@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from specbench.analysis.tables.html import environment
 from specbench.analysis.trace import Decode, run_decoder, sample_names, trace, visible
-from specbench.errors import UsageError, printable
+from specbench.errors import UsageError
 from specbench.runs.model import ERROR, SampleRecord
 from specbench.runs.run import Run
 from specbench.tasks.example import Example
@@ -25,11 +25,6 @@ _NAMED = ("task", "method", "draft_length", "drafter")
 _EXAMPLE = 6000  # characters of a prompt or a reference
 Key = tuple[str, str]  # a task and a prompt
 environment().filters["visible"] = visible  # here, since traces alone need a tokenizer
-
-
-def render(template: str, **values: Any) -> str:
-    """Render a template; no text of a run may change the direction of the page's."""
-    return printable(environment().get_template(template).render(values))
 
 
 class PromptTraces(NamedTuple):

@@ -58,10 +58,8 @@ def lead(leads: Floats, quality: Floats, gains: Gains, over_coin: float = float(
             p, low = max(best.p, wider.p), min(best.low, wider.low)
             best, other = best._replace(low=low, p=p), wider
     else:
-        best, other = (
-            intervals.mean_over_seeds(leads, n),
-            intervals.mean_over_seeds(intervals.bootstrap(crossed) / n, n),
-        )
+        best = intervals.mean_over_seeds(leads, n)
+        other = intervals.mean_over_seeds(intervals.bootstrap(crossed) / n, n)
     if np.isnan(other.low):
         return other
     low, high = min(best.low, other.value), other.high

@@ -12,6 +12,7 @@ import pandas as pd
 from specbench.analysis.statistics import estimates
 from specbench.analysis.statistics.intervals import Interval, ratio_interval
 from specbench.analysis.tables.table import Column, Table, condensed, number, percent, with_interval
+from specbench.errors import UsageError
 from specbench.methods.method import COMPUTED
 from specbench.methods.registry import (
     AUTOREGRESSIVE,
@@ -56,6 +57,9 @@ class Measured(NamedTuple):
 def read_benchmark(folder: Path) -> Measured:
     """Read the run of a finished benchmark."""
     samples, facts = with_forced(read_samples(folder)), read_run(folder).environment
+    bandwidth = facts.copy_bandwidth
+    if bandwidth is None or not {"device", "dtype"} <= facts.models.keys():
+        raise UsageError(f"{folder} has no whole environment.json: copy it again")
     first = samples.iloc[0]
     systems = pd.DataFrame(facts.warm_ups).assign(
         pair=first["pair"],
@@ -65,8 +69,7 @@ def read_benchmark(folder: Path) -> Measured:
         prompt_tokens=int(first["prompt_tokens"]),
         new_tokens=int(first["output_tokens"]),
     )
-    assert facts.copy_bandwidth is not None
-    return Measured(repeats_of(samples), with_forced(systems), facts.copy_bandwidth)
+    return Measured(repeats_of(samples), with_forced(systems), bandwidth)
 
 
 def repeats_of(samples: pd.DataFrame) -> pd.DataFrame:
@@ -150,9 +153,7 @@ def _figures(row: Row, repeats: pd.DataFrame, bandwidth: float) -> Row:
     return {
         **{name: row[name] for name in (*SHARED, *SYSTEM)},
         "repeats": len(repeats),
-        "tokens_per_second": speed.value,
-        "tokens_per_second_low": speed.low,
-        "tokens_per_second_high": speed.high,
+        **estimates.wide({"tokens_per_second": speed}),
         # Between the rounds of a batch, the prompts of the next texts are read one by one.
         "tokens_per_second_with_prompts": 1
         / (1 / speed.value + sums["prefill_seconds"] / sums["output_tokens"]),

@@ -48,6 +48,7 @@ from specbench.analysis.verdicts.words import (
     HIGHER,
     LOWER,
     UNSHOWN,
+    Row,
     front_outcome,
     legend,
     noise_range,
@@ -107,10 +108,7 @@ UNTIMED = (
     "whole ones: raise -n, or lower --batch-size."
 )
 SEVERAL = "Of 20 equal methods, about one is called different by chance."
-#: One setting of a method: the columns its rows share and, for each metric, ``<metric>``,
-#: ``<metric>_low``, ``<metric>_high`` and ``<metric>_reference``.
-_Row = dict[str, Any]
-_Fields = list[Field[_Row]]
+_Fields = list[Field[Row]]
 _KEYS = ["run_id", "temperature", "engine", "batch_size", "task"]
 
 
@@ -133,7 +131,7 @@ def comparison_tables(rows: pd.DataFrame, kinds: Collection[str] = (OWN, *ATS)) 
 def verdict_tables(rows: pd.DataFrame) -> Iterator[Table]:
     """Yield a table per task of each run: what is shown of every method, and how precisely."""
     several = [name for name in ("run_id", "engine", "batch_size") if rows[name].nunique() > 1]
-    tasks: list[tuple[pd.DataFrame, pd.DataFrame, list[_Row]]] = []
+    tasks: list[tuple[pd.DataFrame, pd.DataFrame, list[Row]]] = []
     for _, group in rows.groupby(_KEYS, sort=False, dropna=False):
         listed = group[group["at"].isin([OWN, "acceptance"]) & (group["points"] == 1)]
         beside_sd = (listed["against"] == SD) & (listed["method"] != "sd")
@@ -170,7 +168,7 @@ def verdict_tables(rows: pd.DataFrame) -> Iterator[Table]:
         yield condensed(Table.of(settings, fields, title, notes, stub=len(names)))
 
 
-def _headline(settings: Sequence[_Row]) -> str:
+def _headline(settings: Sequence[Row]) -> str:
     """Say how precisely the prompts of some settings tell quality and speed."""
     n, scale = settings[0]["n"], shown(QUALITY_LESS, settings[0]["quality_metric"]).scale
     ends = [
@@ -184,7 +182,7 @@ def _headline(settings: Sequence[_Row]) -> str:
     return f"{prompts} tell {least}" if least else f"{prompts}, too few for an interval"
 
 
-def _placed(row: _Row) -> str:
+def _placed(row: Row) -> str:
     """Say whether a method is above the static front, and by how much."""
     words = {HIGHER: "yes", LOWER: "no, below", UNSHOWN: "not shown"}
     distance = shown(ABOVE, row["quality_metric"])
@@ -198,7 +196,7 @@ def _placed(row: _Row) -> str:
     return f"{'coarse' if coarse else words[outcome]} {text}" if text else ""
 
 
-def _of_sd(rows: pd.DataFrame, settings: Sequence[_Row]) -> str:
+def _of_sd(rows: pd.DataFrame, settings: Sequence[Row]) -> str:
     """Return a note with the figures of ``sd`` itself, at each N and drafter of some settings."""
     first, metric = settings[0], speed_of(settings[0])
     quality = shown("quality", first["quality_metric"])
@@ -220,7 +218,7 @@ def _of_sd(rows: pd.DataFrame, settings: Sequence[_Row]) -> str:
 def _beside_sd(group: pd.DataFrame, where: str) -> Table:
     """Return speed, quality and texts of each method relative to plain SD."""
 
-    def against(row: _Row) -> str:
+    def against(row: Row) -> str:
         if row["alone"]:
             return "by N alone"
         if row["against"] == ALONE:
@@ -262,7 +260,7 @@ def _above_front(group: pd.DataFrame, where: str) -> Table:
     kind, metric = group["at"].iloc[0], group["quality_metric"].iloc[0]
     quality = shown(QUALITY, metric)
 
-    def between(row: _Row) -> str:
+    def between(row: Row) -> str:
         """Name the front's next points, and the distance of their qualities if it is large."""
         is_far = row["coarse"] and row["step"] == row["step"]
         far = f", {100 * abs(row['step']):.0f} points apart" if is_far else ""
@@ -300,7 +298,7 @@ def _at_equal_quality(group: pd.DataFrame, where: str) -> Table:
     return condensed(Table.of(estimates.pivot(group), fields, title, notes, stub=2))
 
 
-def _length(row: _Row) -> str:
+def _length(row: Row) -> str:
     """Return the draft length of a method, marked if chosen from several."""
     length = f"{row['draft_length']:.0f}"
     return length if row["points"] == 1 else f"chosen ({length})"
@@ -308,7 +306,7 @@ def _length(row: _Row) -> str:
 
 _PHASES: _Fields = [shown(name).column for name in PHASES]
 _NAMES: _Fields = [("method", lambda row: row["label"]), ("N", _length)]
-_NOISE: Field[_Row] = ("sd's s/sample\n/ sd's again", lambda row: noise_range(row["noise"]))
+_NOISE: Field[Row] = ("sd's s/sample\n/ sd's again", lambda row: noise_range(row["noise"]))
 
 
 def between_tables(rows: pd.DataFrame) -> Iterator[Table]:
@@ -319,7 +317,7 @@ def between_tables(rows: pd.DataFrame) -> Iterator[Table]:
         metric = str(group["quality_metric"].iloc[0])
         quality, acceptance = shown("quality", metric), shown("acceptance")
         of_first = f"{QUALITY_LESS}_reference", f"{ACCEPTANCE_LESS}_reference"
-        fields: list[Field[_Row]] = [
+        fields: list[Field[Row]] = [
             ("method", lambda row: row["label"]),
             ("N", lambda row: number(row["draft_length"] or None, ".0f")),
             (f"{quality.heading}\nA", quality._replace(name=of_first[0]).number),
@@ -355,7 +353,7 @@ def margin_tables(rows: pd.DataFrame) -> Iterator[Table]:
     for (run, task, temperature), group in rows.groupby(TASK, sort=False, dropna=False):
         baseline, margin = group[["against", "margin"]].dropna().iloc[0]
         metric = group["quality_metric"].iloc[0]
-        fields: list[Field[_Row]] = [
+        fields: list[Field[Row]] = [
             ("method", lambda row: row["label"]),
             (
                 Column("verdict", align="left", legend=legend(verdicts)),
@@ -393,5 +391,5 @@ def margin_tables(rows: pd.DataFrame) -> Iterator[Table]:
         yield condensed(Table.of(rows_of(group), fields, title, notes))
 
 
-def _field(heading: str | Column, name: str, scale: float = 1, form: str = ".0f") -> Field[_Row]:
+def _field(heading: str | Column, name: str, scale: float = 1, form: str = ".0f") -> Field[Row]:
     return heading, lambda row: number(scale * row[name], form)

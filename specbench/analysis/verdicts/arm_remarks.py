@@ -24,12 +24,6 @@ CONTENT_WORDS = {
 }
 
 
-def ends_of(texts: pd.DataFrame) -> str:
-    """Return how often texts ended for each reason: ``eos 20, length 4``."""
-    counts = texts["stopped_by"].value_counts()
-    return ", ".join(f"{reason} {number}" for reason, number in counts.items())
-
-
 def ends_normally(ends: str) -> bool:
     """Return whether texts with these ends ended by an end token or a stop string."""
     return {end.partition(" ")[0] for end in ends.split(", ") if end} <= ORDINARY

@@ -18,9 +18,8 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from specbench.analysis.statistics import estimates
 from specbench.analysis.statistics.blocks import describe_blocks
-from specbench.analysis.statistics.estimates import ABOVE, QUALITY_LESS
+from specbench.analysis.statistics.estimates import ABOVE, QUALITY_LESS, pivot
 from specbench.analysis.statistics.front import STATIC_FAMILY
 from specbench.analysis.statistics.intervals import FEWEST
 from specbench.analysis.statistics.points import GAINS
@@ -255,7 +254,7 @@ def over_tasks(rows: pd.DataFrame) -> dict[str, list[str]]:
     table = rows[rows["against"].notna()]
     if "at" in rows:
         beside_sd = (rows["against"] == SD) & (rows["method"] != "sd") & (rows["points"] == 1)
-        table = pd.DataFrame(estimates.pivot(rows[beside_sd], *_RUN))
+        table = pd.DataFrame(pivot(rows[beside_sd], *_RUN))
     lines: dict[str, list[str]] = {}
     if table.empty:
         return lines

@@ -31,7 +31,7 @@ from specbench.analysis.statistics.intervals import (
 from specbench.analysis.statistics.points import Setting, scored_alike, shared_points, timed_points
 from specbench.analysis.statistics.proportions import ERRORS, is_binary
 from specbench.analysis.statistics.sessions import TaskRun, recipe_key
-from specbench.analysis.verdicts.arm_remarks import CONTENT_WORDS, contents_of, ends_of, remarks_on
+from specbench.analysis.verdicts.arm_remarks import CONTENT_WORDS, contents_of, remarks_on
 from specbench.analysis.verdicts.sentences import margin_verdict
 from specbench.analysis.verdicts.slower import why_slower
 from specbench.analysis.verdicts.words import CONCURRENCY, Row
@@ -187,7 +187,8 @@ def _facts(cell: pd.DataFrame) -> Row:
     contents = contents_of(texts)
     facts |= {name: contents.get(name, math.nan) for name in CONTENT_WORDS}
     facts["retries"] = (texts["retries"].sum() if "retries" in texts else 0) or math.nan
-    facts["ends"] = ends_of(texts)
+    ends = texts["stopped_by"].value_counts().items()
+    facts["ends"] = ", ".join(f"{reason} {number}" for reason, number in ends)  # eos 20, length 4
     facts["refused"] = (texts["refused"].mean() if "refused" in texts else 0) or math.nan
     for figure in ("first", "inter"):
         seconds = texts.get(f"{figure}_token_seconds", pd.Series(math.nan, texts.index))

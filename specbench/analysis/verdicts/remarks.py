@@ -228,6 +228,5 @@ def _scored_by_task(cells: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
 
 
 def _named(cells: pd.DataFrame) -> str:
-    """Name the methods of cells."""
     first, *further = cells["label"].unique()
     return f"{first} and {len(further)} others" if further[1:] else " and ".join([first, *further])

@@ -120,7 +120,6 @@ def _by_prompt(base: pd.DataFrame, cell: pd.DataFrame) -> tuple[list[list[Text]]
 
 
 def _sentence(outcome: Sampled, p: float, against: str) -> str:
-    """Say whether a difference is seen."""
     value = "p < .001" if p < 0.001 else f"p = {p:.2g}".replace("0.", ".")
     if p <= LEVEL:
         likeness = "more" if outcome.is_alike else "less"

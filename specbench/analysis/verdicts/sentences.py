@@ -178,7 +178,6 @@ def _quality(row: Row, timeless: bool) -> Clause:
 
 
 def _beside_sd(speed: Clause, quality: Clause, first: Row) -> str:
-    """Say speed and quality relative to ``sd``."""
     figures = [part for part in (speed, quality) if part.text]
     if figures and {part.outcome for part in figures} <= {UNSHOWN, NOISE}:
         texts = ", ".join(part.text for part in figures)

@@ -10,11 +10,9 @@ from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafting import Drafts, State
 from specbench.decoding.sampling import Sampling
 from specbench.methods.control import DraftControl
-from specbench.methods.lazy import torch
+from specbench.methods.lazy import Tensor, torch
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from specbench.engine.pair import LoadedPair
 
 

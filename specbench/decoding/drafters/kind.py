@@ -57,11 +57,6 @@ class DrafterKind(Drafter):
         return f"{self.name}:{self.value}" if self.value else self.name
 
     @property
-    def one_hot(self) -> bool:
-        """Whether q is one-hot."""
-        return self.copies or self.greedy
-
-    @property
     def has_weights(self) -> bool:
         """Whether it runs a model of its own, which reads other states than the draft model."""
         return not (self.copies or self.needs_draft)
@@ -94,11 +89,8 @@ class DrafterKind(Drafter):
     ) -> Pass | None:
         """Return the logits and states that predict tokens, by plain passes; None if it copies.
 
-        Args:
-            pair: The models.
-            texts: B texts of equal length.
-            position: The index of each of their last k tokens within its round, from 0, ``[B, k]``.
-            hidden: Whether states are needed.
+        The B texts have equal length, and ``position`` ``[B, k]`` is the index of each of their
+        last k tokens within its round, from 0.
         """
         return None
 
@@ -156,12 +148,7 @@ class Declaration:
 
 
 def drafter(name: str, source: str = "this project") -> Callable[[D], D]:
-    """Declare a class as a kind of drafter.
-
-    Args:
-        name: In options and runs. The first line of the docstring describes it.
-        source: Paper or project.
-    """
+    """Declare a class, which the first line of its docstring describes, as a kind of drafter."""
 
     def declare_drafter(kind: D) -> D:
         kind.name = name

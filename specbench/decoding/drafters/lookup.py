@@ -5,15 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from specbench.decoding.drafters.copying import CopyingDrafter, matched_tokens
 from specbench.decoding.drafters.kind import drafter
 from specbench.errors import UsageError
-from specbench.methods.lazy import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from specbench.methods.lazy import Tensor, torch
 
 
 @drafter("prompt-lookup", source="Saxena 2023; n-gram speculation of serving engines")
@@ -35,7 +32,7 @@ class LookupDrafter(CopyingDrafter):
         Raises:
             UsageError: They are no such numbers.
         """
-        match = re.fullmatch(r"(\d+)-(\d+)", value)
+        match = re.fullmatch(r"(\d{1,4})-(\d{1,4})", value)
         chosen = cls(int(match[1]), int(match[2])) if match else cls()
         if (value and not match) or not 1 <= chosen.shortest <= chosen.longest:
             raise UsageError(

@@ -20,14 +20,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from specbench.errors import UsageError, require, unknown
 from specbench.methods.control import DraftControl, DraftState
+from specbench.methods.lazy import Tensor, torch
 from specbench.methods.lazy import numpy as np
-from specbench.methods.lazy import torch
 from specbench.methods.verdict import entropy_of
 from specbench.plugins import declare, declared, declared_in, find, user_code
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from torch import Tensor
 
 Floats: TypeAlias = "NDArray[np.float64]"
 Integers: TypeAlias = "NDArray[np.int64]"

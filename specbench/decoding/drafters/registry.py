@@ -39,9 +39,7 @@ MODEL = DrafterSpec()
 def parse_drafter(text: str, modules: Collection[str] | None = ()) -> DrafterSpec:
     """Return the drafter that a text names: NAME, NAME:VALUE or a folder, each with +POLICY.
 
-    Args:
-        text: The text.
-        modules: Names of the pair's modules that draft; None accepts no module.
+    ``modules`` are the names of the pair's modules that draft; None accepts no module.
 
     Raises:
         UsageError: There is no such drafter.

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from specbench.decoding.drafters.copying import CopyingDrafter, matched_tokens
 from specbench.decoding.drafters.kind import drafter
-from specbench.methods.lazy import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from specbench.methods.lazy import Tensor, torch
 
 DEPTH = 24  # tokens of the longest match, as in vLLM
 

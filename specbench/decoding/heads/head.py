@@ -29,7 +29,7 @@ from specbench.decoding.heads import registry
 from specbench.decoding.heads.kinds import KINDS, LINEAR
 from specbench.engine.pair import LoadedPair
 from specbench.errors import UsageError, shown
-from specbench.files import clear_errors, make_folder, write_atomically
+from specbench.files import make_folder, write_atomically
 from specbench.methods.verdict import Positions
 from specbench.runs.labels import UNTRAINED
 
@@ -94,8 +94,7 @@ class Head(nn.Module):
 
 def save_head(head: Head, folder: Path, description: dict[str, Any]) -> None:
     """Write a head and its description; the description comes last and marks a complete head."""
-    with clear_errors(folder):
-        make_folder(folder)
+    make_folder(folder)
     weights = {name: tensor.cpu() for name, tensor in head.state_dict().items()}
     write_atomically(folder / registry.WEIGHTS, save(weights))
     write_atomically(folder / registry.DESCRIPTION, json.dumps(description, indent=2) + "\n")

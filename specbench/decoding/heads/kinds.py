@@ -6,13 +6,10 @@ Importing this module does not import torch.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from specbench.methods.lazy import torch
+from specbench.methods.lazy import Tensor, torch
 from specbench.methods.verdict import BLOCK, Positions, entropy_of, in_blocks
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 LINEAR, FEATURES = "linear", "features"
 
@@ -60,7 +57,7 @@ def _top_two(rows: Tensor) -> tuple[Tensor, Tensor]:
 
     Both are in the two blocks with the largest maxima, which are found faster than by ``topk``.
     """
-    blocks = in_blocks(rows, BLOCK, -torch.inf)
+    blocks = in_blocks(rows, -torch.inf)
     best = blocks.amax(-1).topk(min(2, blocks.shape[1])).indices
     top = blocks.gather(1, best[..., None].expand(-1, -1, BLOCK)).flatten(1).topk(2)
     first = top.indices[:, :1]

@@ -21,7 +21,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from specbench.decoding.modules import CONFIG, WEIGHTS
 from specbench.decoding.modules.module import MODULES, DraftModule, require_layers
 from specbench.errors import UsageError
-from specbench.files import clear_errors, make_folder, write_atomically
+from specbench.files import make_folder, write_atomically
 
 LAYER = (
     *("model_type", "vocab_size", "hidden_size", "intermediate_size", "num_attention_heads"),
@@ -157,11 +157,8 @@ def save_module(
 ) -> None:
     """Write a module in speculators' format, in bfloat16.
 
-    Args:
-        module: The module.
-        folder: Where to write it.
-        verifier: ``name_or_path`` and ``architectures`` of the target.
-        drafts: The number of drafts that servers use by default.
+    ``verifier`` has the target's ``name_or_path`` and ``architectures``; servers make so many
+    ``drafts`` by default.
     """
     config = module.config
     proposal = {"proposal_type": "greedy", "speculative_tokens": drafts}
@@ -187,7 +184,6 @@ def save_module(
         name: tensor.detach().cpu().to(torch.bfloat16 if tensor.is_floating_point() else None)
         for name, tensor in module.state_dict().items()
     }
-    with clear_errors(folder):
-        make_folder(folder)
-        write_atomically(folder / WEIGHTS, save(weights))
-        write_atomically(folder / CONFIG, json.dumps(values, indent=2) + "\n")
+    make_folder(folder)
+    write_atomically(folder / WEIGHTS, save(weights))
+    write_atomically(folder / CONFIG, json.dumps(values, indent=2) + "\n")

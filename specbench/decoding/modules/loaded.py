@@ -146,20 +146,6 @@ class LoadedModule(DrafterKind):
             states = self.module.fuse(states[None])
             self.states(prompt[None, 1:], states, at, read, slice(row, row + 1))
 
-    @torch.no_grad()
-    def read(
-        self, tokens: Tensor, hidden: Tensor, at: Tensor, kv_length: int | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Read tokens ``[B, k]`` after states ``[B, k, H]`` at positions ``at`` ``[B, k]``.
-
-        The module attends to the first ``kv_length`` slots of its cache, by default to all.
-
-        Returns:
-            The state of the last token ``[B, 1, H]`` and its next-token logits ``[B, V]``.
-        """
-        hidden = self.states(tokens, hidden, at, kv_length)[:, -1:]
-        return hidden, self.logits(hidden[:, 0])
-
     def logits(self, hidden: Tensor) -> Tensor:
         """Return float32 logits ``[B, V]`` of states ``[B, H]``; -inf where it never drafts."""
         logits = self.module.logits(hidden).float()
@@ -176,7 +162,13 @@ class LoadedModule(DrafterKind):
         kv_length: int | None,
         rows: slice | None = None,
     ) -> Tensor:
-        """Return the states h ``[B, k, H]`` after all tokens; see ``read``."""
+        """Read tokens ``[B, k]`` after states ``[B, k, H]`` at positions ``at`` ``[B, k]``.
+
+        The module attends to the first ``kv_length`` slots of its cache, by default to all.
+
+        Returns:
+            The states h ``[B, k, H]`` after all tokens.
+        """
         cache = self.cache
         assert cache is not None
         slots, places = cache.place(at, kv_length, rows)
@@ -202,8 +194,8 @@ def draft_from_states(
     else:
         tokens, hidden = drafter.module.at_depth(i, previous.x, previous.hidden)
         positions = (state.length[:, None] - 2 + i).clamp_min(0)
-    hidden, logits = drafter.read(tokens, hidden, positions, slots_until(state, i))
-    return drawn(logits, hidden, state.uniforms[:, i], sampling)
+    hidden = drafter.states(tokens, hidden, positions, slots_until(state, i))[:, -1:]
+    return drawn(drafter.logits(hidden[:, 0]), hidden, state.uniforms[:, i], sampling)
 
 
 def draft_block(drafter: LoadedModule, state: State, sampling: Sampling) -> Drafts:

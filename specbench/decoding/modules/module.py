@@ -97,11 +97,7 @@ class DraftModule(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, tokens: Tensor, hidden: Tensor, angles: Angles, attend: Attend) -> Tensor:
-        """Read tokens ``[B, k]`` after states ``[B, k, H]``: g, or the last output.
-
-        Returns:
-            The states h after the layer ``[B, k, H]``.
-        """
+        """Read tokens ``[B, k]`` after g or the last outputs ``[B, k, H]``, to h ``[B, k, H]``."""
 
     def at_depth(self, depth: int, tokens: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """Return what the draft of a depth from 1 on reads: the token before it, and its h."""

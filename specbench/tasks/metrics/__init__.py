@@ -11,14 +11,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from specbench import plugins
 from specbench.errors import UsageError, unknown
+from specbench.tasks.example import Example
 from specbench.tasks.metrics.metric import GREEDY, Metric, metric
-
-if TYPE_CHECKING:
-    from specbench.tasks.example import Example
 
 __all__ = ["GREEDY", "METRICS", "Metric", "get_metric", "metric", "score"]
 

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
-from typing import TYPE_CHECKING
 
 from specbench.errors import UsageError
+from specbench.tasks.example import Example
 from specbench.tasks.metrics.metric import metric
 from specbench.tasks.metrics.numbers import plain_numbers
-
-if TYPE_CHECKING:
-    from specbench.tasks.example import Example
 
 MARK = "####"
 # Optional sign and dollar in either order, then digits with commas and optional decimals. A full

@@ -16,13 +16,12 @@ from itertools import takewhile
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
+from specbench.tasks.example import Example
 from specbench.tasks.metrics.metric import GREEDY, metric
 from specbench.tasks.metrics.sandbox.statements import read_python
 
 if TYPE_CHECKING:
     from rouge_score.rouge_scorer import RougeScorer
-
-    from specbench.tasks.example import Example
 
 _WORD = re.compile(r"\w+|[^\w\s]")
 

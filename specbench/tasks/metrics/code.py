@@ -17,6 +17,7 @@ from operator import itemgetter
 from textwrap import dedent, indent
 from typing import TYPE_CHECKING
 
+from specbench.tasks.example import Example
 from specbench.tasks.metrics.metric import metric
 from specbench.tasks.metrics.sandbox.launch import Limits, judge
 from specbench.tasks.metrics.sandbox.statements import (
@@ -28,8 +29,6 @@ from specbench.tasks.metrics.sandbox.statements import (
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
-
-    from specbench.tasks.example import Example
 
 _MOST_CUTS = 50  # each parses the remaining text
 _MOST_JOINED = 6  # blocks of a program that is spread over several
@@ -147,7 +146,7 @@ def fenced(text: str, example: Example) -> str:
     if not best or not any(best[0]):
         return max(first, key=len, default=text)
     _, code, blocks = best
-    return _completed(code, blocks, example, wanted)
+    return _completed(code, blocks, wanted)
 
 
 def _choices(text: str) -> Iterator[list[str]]:
@@ -193,7 +192,7 @@ def _rank(block: str, example: Example, wanted: set[str]) -> Rank:
     return len(wanted & defined & whole), bool(wanted & defined), bool(defined), bool(body)
 
 
-def _completed(block: str, blocks: list[str], example: Example, wanted: set[str]) -> str:
+def _completed(block: str, blocks: list[str], wanted: set[str]) -> str:
     """Return a block behind the definitions and imports of other blocks that it needs."""
     tree = _parsed(block)
     if tree is None or len(blocks) == 1:

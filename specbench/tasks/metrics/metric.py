@@ -5,15 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from specbench.plugins import declare
-
-if TYPE_CHECKING:
-    from specbench.tasks.example import Example
+from specbench.tasks.example import Example
 
 Need = Literal["reference", "tests", "greedy", "code_prefix"]
-Score = Callable[[str, "Example"], float]
+Score = Callable[[str, Example], float]
 
 GREEDY: Final = "greedy"  # the need of metrics that compare with the target's own greedy text
 F = TypeVar("F", bound=Score)

@@ -19,14 +19,13 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 from unicodedata import normalize
 
+from specbench.tasks.example import Example
 from specbench.tasks.metrics.metric import metric
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
     from rouge_score.rouge_scorer import RougeScorer
-
-    from specbench.tasks.example import Example
 
 SHORT_SUMMARY = 32  # words of an XSum summary scored by the paper
 UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"  # scripts

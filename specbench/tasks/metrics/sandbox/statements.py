@@ -38,8 +38,7 @@ def broken(reason: str) -> RunError:
 def read_python(program: str) -> tuple[ast.Module | None, int | None]:
     """Return the syntax tree of a program, or the line of its error if known."""
     try:
-        with warnings.catch_warnings():  # warnings about generated code do not help the user
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):  # of generated code: no help to the user
             return ast.parse(program), None
     except _NO_PYTHON as error:
         return None, error.lineno if isinstance(error, SyntaxError) else None
@@ -50,8 +49,7 @@ def read_tests(tests: tuple[str, ...], entry_point: str = "") -> Tests:
     """Return what the tests need, given the entry point if it is known."""
     text = "\n".join(tests)
     try:
-        with warnings.catch_warnings():  # warnings about the data do not help the user
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):  # of the data: no help to the user
             tree = ast.parse(text)
             compile(tree, "<tests>", "exec", dont_inherit=True)
             tables = list(_tables(symtable(text, "<tests>", "exec")))
@@ -89,8 +87,7 @@ def names_of(tests: Tests, program: str) -> tuple[str, ...]:
 def free_names(program: str) -> set[str]:
     """Return the global names that a program uses without binding them; builtins are excluded."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             tables = list(_tables(symtable(program, "<program>", "exec")))
     except _NO_PYTHON:
         return set()

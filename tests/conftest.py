@@ -24,7 +24,9 @@ from specbench.experiment import environment
 from .told import check
 
 RESAMPLES = intervals.RESAMPLES
-EXACT = ("intervals", "coverage", "pareto", "points", "main_table")
+EXACT = [
+    f"analysis/test_{name}" for name in ("intervals", "coverage", "pareto", "points", "main_table")
+]
 Once = Callable[[str, Callable[[Path], object]], Path]
 LIBRARIES = ("datasets", "huggingface_hub", "transformers")
 
@@ -36,8 +38,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Collect no garbage among what imports have made: it stays, and there is much of it."""
+    """Collect garbage seldom, and none among what imports have made: it stays and is much."""
     gc.freeze()
+    gc.set_threshold(100_000)
 
 
 @pytest.fixture(autouse=True)
@@ -112,7 +115,7 @@ def few_pixels() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def all_resamples(request, monkeypatch) -> None:
     """Use the full number in tests of intervals, and where published numbers are compared."""
-    if request.path.stem.removeprefix("test_") in EXACT:
+    if f"{request.path.parent.name}/{request.path.stem}" in EXACT:
         monkeypatch.setattr(intervals, "RESAMPLES", RESAMPLES)
 
 

@@ -9,7 +9,7 @@ from specbench.decoding.loop import Request
 from specbench.decoding.records import RoundRecord
 from specbench.engine.prompts import encode
 from specbench.methods.strict import sd
-from specbench.tasks.task import default_task_names, load_task
+from specbench.tasks.task import load_task
 from specbench.validation.greedy import TIE
 
 from ..engine.tiny import FAMILIES, random_prompt, tiny_pair
@@ -53,7 +53,7 @@ def test_texts_and_their_ends_are_those_of_generate(family):
 def test_greedy_texts_of_the_bundled_pair_are_those_of_generate(mini):
     pair, ended_inside = mini, 0
     assert pair.target.dtype == torch.float32
-    for task in default_task_names():
+    for task in ("mini-math", "mini-headline"):
         (example,) = load_task(task).examples("test", limit=1)
         prompt = encode(pair.tokenizer, example.prompt).ids
         expected = generate(pair, prompt, 128)  # every answer ends earlier

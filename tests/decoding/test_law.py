@@ -77,7 +77,7 @@ def lookup_pair() -> LoadedPair:
 def sample(pair: LoadedPair, rule: Rule | None, count: int = SAMPLES, **changes: Any):
     prompt = changes.pop("prompt", random_prompt(3, VOCABULARY))
     requests = [Request(prompt, f"sample {i}") for i in range(count)]
-    settings = {"draft_length": N, "max_new_tokens": LENGTH, "seed": 11, "batch_size": 64}
+    settings = {"draft_length": N, "max_new_tokens": LENGTH, "seed": 11, "batch_size": 500}
     generations = run_all(pair, rule, requests, **(settings | changes))
     return [tuple(generation.token_ids) for generation in generations]
 

@@ -140,11 +140,11 @@ def test_recordings_are_dropped_after_the_device_is_idle(monkeypatch):
     recordings = Graphs(lambda call: (call(), lambda: None))
     seen: list[int] = []
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: seen.append(len(recordings)))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: seen.append(len(recordings._recordings)))
     recordings.run(torch.neg, [torch.ones(1)])
     recordings.run(torch.abs, [torch.ones(1)])
     recordings.clear()
-    assert seen == [2] and len(recordings) == 0
+    assert seen == [2] and len(recordings._recordings) == 0
 
 
 def test_memory_is_shared_only_with_live_graphs_that_did_not_fail(device):
@@ -271,7 +271,7 @@ def test_a_new_cache_is_never_mistaken_for_the_old_one():
         subject.reserve(1, 64)
         for _ in range(2):
             recordings.run(look, [subject])
-    assert len(recorded) == 20 and len(recordings) == 1
+    assert len(recorded) == 20 and len(recordings._recordings) == 1
     subject.cache = None
     with pytest.raises(IndexError, match="reserve more"):
         recordings.run(look, [subject])

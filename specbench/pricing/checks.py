@@ -74,11 +74,11 @@ def deviations(scores: Scores) -> list[Deviation]:
     }
     columns = [np.where(scores.is_token, term, 0).sum(-1) for term in terms.values()]
     sums = scores.by_prompt(np.column_stack([*columns, scores.length]))
-    total, error = sums.sum(0), np.sqrt((sums**2).sum(0))
+    total, n = sums.sum(0), len(sums)
+    error = np.sqrt(n * sums.var(0, ddof=1)) if n > 1 else np.abs(sums[0])
+    errors = total / np.maximum(error, TINY)
     return [
-        Deviation(
-            name, float(total[i] / total[-1]), float(total[i] / max(error[i], TINY)), len(sums)
-        )
+        Deviation(name, float(total[i] / total[-1]), float(errors[i]), n)
         for i, name in enumerate(terms)
     ]
 

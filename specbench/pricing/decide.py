@@ -329,7 +329,7 @@ def remarks(decision: Decision, priced: Sequence[PricedRounds]) -> Iterator[str]
             f"expect a speed-up about {most:.3f} smaller: picking the best of many settings "
             "flatters it"
         )
-    if any(rounds.is_exact for rounds in priced) and not decision.is_computed:
+    if any(r.is_exact and not r.is_assumed for r in priced) and not decision.is_computed:
         yield "the rates are taken as exact: intervals cover the noise of repeated costs alone"
 
 

@@ -250,7 +250,9 @@ def shape_of_config(values: Mapping[str, Any], name: str) -> Shape:
             expert_width=expert_width if experts else 0,
             shared_width=shared,
             dense_layers=value("first_k_dense_replace"),
-            cached_layers=layers - kinds.count("linear_attention"),
+            cached_layers=layers - kinds.count("linear_attention")
+            if kinds
+            else layers // (value("full_attention_interval") or 1),
             windowed_layers=windowed if value("sliding_window") else 0,
             window=value("sliding_window"),
             cache_values=rank + value("qk_rope_head_dim") if rank else None,

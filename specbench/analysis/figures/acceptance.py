@@ -43,6 +43,7 @@ def draw_time(results: Results) -> Drawing:
     if table.empty:
         raise UsageError(NOTHING_DRAFTED)
     only(table, "drafter")
+    only(table, "temperature")
     panels = table.groupby(["pair", "task", "engine", "batch_size"])["seconds_per_sample"]
     fastest, slowest = panels.transform("min"), panels.transform("max")
     span = (slowest - fastest).replace(0, 1)
@@ -61,7 +62,7 @@ def draw_time(results: Results) -> Drawing:
     for axes in grid[:, 0]:
         axes.set_ylabel(_LABEL)
     for axes in grid[-1]:
-        axes.set_xlabel("Total time (0: fastest,\n1: slowest of the panel)")
+        axes.set_xlabel("Total time (0: fastest,\n1: slowest of the pair)")
     grey = style.GREY if len(pairs) > 1 else None
     handles = [
         *(Line2D([], [], color=c, lw=scaled(1.5), label=pair) for pair, c in colours.items() if c),

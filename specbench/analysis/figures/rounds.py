@@ -17,7 +17,7 @@ from specbench.runs.frames import CELL
 
 _KINDS = {
     CONDITIONAL: "Accepted, if all\nbefore it were (%)",
-    MARGINAL: "Accepted,\nof all rounds (%)",
+    MARGINAL: "Accepted, of rounds\nthat propose it (%)",
 }
 _APART = 0.12  # largest distance of a point from its position, so that intervals do not overlap
 _LIGHTEST = 0.75  # share of white in the last setting of a method

@@ -151,12 +151,13 @@ def with_pooled_target(points: Sequence[Setting], settings: Sequence[Setting]) -
 
     It is pooled over themselves and the settings of ``sd`` and ``autoregressive``, at any draft
     length, so that the target is estimated from all texts of its distribution, and no draft length
-    looks better by chance. Otherwise the points are returned as they are.
+    looks better by chance. Otherwise the points are returned as they are. A point that was measured
+    again, in another session, has the same texts.
     """
     target = [s for s in settings if s.method in TARGET and s.emits_target and s.has_quality]
     target += [p for p in points if p.emits_target and p.has_quality and p.method not in TARGET]
     return [
-        replace(p, pooled=tuple(s for s in target if s.key != p.key))
+        replace(p, pooled=tuple(s for s in target if s.key[:-1] != p.key[:-1]))
         if p.emits_target and p.has_quality
         else p
         for p in points

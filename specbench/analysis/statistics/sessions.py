@@ -8,6 +8,7 @@ in nothing but the seed of their training are a recipe, which is compared as one
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
@@ -156,7 +157,9 @@ def methods_of(settings: list[Setting], names: Collection[str] | None) -> list[M
     by_length = list(by_method.values())
     cells = [next(iter(lengths.values())).cell for lengths in by_length]
     folders = [recipe_key(cell) for cell in cells]
-    shared = dict.fromkeys(key for key in folders if key and folders.count(key) > 1)
+    heads = {(key, cell["head"]) for key, cell in zip(folders, cells, strict=True) if key}
+    seeds = Counter(key for key, _ in heads)  # heads that are measured again are no further ones
+    shared = [key for key in dict.fromkeys(folders) if seeds[key] > 1]
     # A recipe has the label of its first head, with the folder that the heads share.
     firsts = [{**cells[folders.index(key)], "head": key[0]} for key in shared]
     labels = method_labels([*cells, *firsts])
@@ -172,16 +175,18 @@ def methods_of(settings: list[Setting], names: Collection[str] | None) -> list[M
     ]
     recipes = []
     for key, label in zip(shared, labels[len(cells) :], strict=True):
-        heads = [m for m, folder in zip(methods, folders, strict=True) if folder == key]
-        lengths = {  # with which all of them were measured
-            n: [head.lengths[n][0] for head in heads]
-            for n in heads[0].lengths
-            if all(n in head.lengths for head in heads)
-        }
-        name, missing = f"{label}, mean of {len(heads)} seeds", max(head.missing for head in heads)
-        recipes.append(MethodSettings(name, lengths, len(heads), missing))
-    measured = [method for method in (*methods, *recipes) if method.lengths]
-    return [method for method in measured if method.first.method in names]
+        of_recipe = [m for m, folder in zip(methods, folders, strict=True) if folder == key]
+        by_session: dict[tuple[float, ...], dict[int, list[Setting]]] = {}
+        for n in dict.fromkeys(n for method in of_recipe for n in method.lengths):
+            of_head = {s.cell["head"]: s for method in of_recipe for s in method.lengths.get(n, ())}
+            if len(of_head) == seeds[key]:  # all heads, which may be of several sessions
+                sessions = tuple(s.session for s in of_head.values())
+                by_session.setdefault(sessions, {})[n] = list(of_head.values())
+        name = f"{label}, mean of {seeds[key]} seeds"
+        missing = max(method.missing for method in of_recipe)
+        for lengths in by_session.values():
+            recipes.append(MethodSettings(name, lengths, seeds[key], missing))
+    return [method for method in (*methods, *recipes) if method.first.method in names]
 
 
 def _by_length(settings: Sequence[Setting]) -> dict[tuple[int, str | None], Setting]:

@@ -262,7 +262,8 @@ def without_shared_times(summary: pd.DataFrame) -> pd.DataFrame:
     over blocks stay: a cell has at most as many blocks as its prompts fill.
     """
     prompts = summary.groupby(list(CELL), dropna=False)["n"].transform("max")
-    too_many = summary["n"] * summary["batch_size"] > prompts
+    # Blocks count examples, of which some may have one prompt.
+    too_many = summary["n"] * summary["batch_size"] > 1.5 * prompts
     shared = (summary["batch_size"] > 1) & summary["unit"].isin(TIME_UNITS) & too_many
     return summary.assign(**{end: summary[end].mask(shared) for end in ("ci_low", "ci_high")})
 

@@ -90,7 +90,7 @@ def _seconds(side: pd.DataFrame, *, drafts: bool) -> str:
 
 def _rounds(arm: pd.DataFrame, plain: pd.DataFrame, of: str) -> str:
     """Say what a round takes and gives, if the rounds are known."""
-    steps = (plain["output_tokens"] - 1).sum()
+    steps = plain["rounds"].fillna(plain["output_tokens"] - 1).sum()  # of a server the latter
     if arm["rounds"].isna().any() or not (arm["proposed"].sum() and steps):
         return ""
     step = plain["decode_seconds"].sum() / steps

@@ -216,7 +216,7 @@ class Seeded(Options):
     """The seed of all random numbers."""
 
     seed: int = option(
-        0, "Random seed for choosing prompts and for sampling.", ge=0, panel="Sampling"
+        0, "Random seed for choosing prompts and for sampling.", ge=0, le=2**53, panel="Sampling"
     )
 
 

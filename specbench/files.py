@@ -102,7 +102,7 @@ def digits(number: float) -> str:
 
 def stored(path: Path) -> Path:
     """Return a file's path, or that of its packed copy if only this exists."""
-    return next((file for file in copies(path) if file.is_file()), path)
+    return next((file for file in copies(path) if os.path.isfile(file)), path)
 
 
 def copies(path: Path) -> list[Path]:
@@ -127,7 +127,7 @@ def require_plain(folder: Path) -> None:
         UsageError: An entry is a link out of the folder or no regular file, or is packed as
             densely as only a file made to fill the memory is.
     """
-    if not folder.is_dir():
+    if not os.path.isdir(folder):  # unlike ``Path.is_dir``, it never raises
         return
     inside = folder.resolve()
     for entry in os.scandir(folder):
@@ -200,7 +200,7 @@ def shown_path(path: str | Path) -> str:
 
 def check_writable(folder: Path) -> None:
     """Raise ``UsageError`` if a folder, existing or not, is not writable."""
-    nearest = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    nearest = next(path for path in (folder, *folder.parents) if os.path.exists(path))
     if nearest.is_dir() and os.access(nearest, os.W_OK):
         return
     reason = "no permission" if nearest.is_dir() else "is a file"

@@ -112,7 +112,7 @@ class Measurement(
         chosen = list(variants)
         if arms and not chosen and not self.names_models:
             model = arms[0].model
-            spec = PairSpec(model.rpartition("/")[2], model, None)
+            spec = PairSpec(model.rstrip("/").rpartition("/")[2], model, None)
         else:
             spec = self.spec(alone=True)
         if chosen and self.ray_address is None:

@@ -13,7 +13,7 @@ from specbench.cli.output import note
 from specbench.cli.servers import Servers
 from specbench.cli.tables import print_benchmark
 from specbench.config import Options, option
-from specbench.errors import UsageError
+from specbench.errors import UsageError, require
 from specbench.experiment.benchmark import BenchSettings, bench_cells, bench_plan
 from specbench.experiment.cells import STATIC, method_variants
 from specbench.experiment.folders import run_in
@@ -68,6 +68,8 @@ def sweep_weights(
     All of them are interleaved in one run, which yields the static front and the other methods'
     points.
     """
+    valued = any(text.startswith(f"{STATIC}:") for text in methods.method or ())
+    require(not valued, f"{STATIC} is measured at --weights: leave out the values behind its name")
     # Only static is swept; other methods with a weight keep their own values.
     method_variants([n for n in methods.names if n != STATIC], methods.parameters())  # refuses w
     variants = [variant for variant in methods.variants() if variant[0] != STATIC]

@@ -28,6 +28,7 @@ from specbench.cli.output import (
 from specbench.config import option
 from specbench.errors import UsageError, printable, require, unknown
 from specbench.files import shown_path
+from specbench.plugins import short_name
 from specbench.runs.records import RECORDS, SUMMARY, TABLE
 from specbench.runs.run import is_benchmark, read_run, refuse_benchmarks, run_folders, unfinished
 from specbench.runs.shards import by_name, missing_shards, summarised_folders
@@ -215,7 +216,8 @@ def compare(options: CompareOptions, rows: Rows, runs: Runs = None) -> None:
     kinds = options.at or ["acceptance"]
     chosen = [kind for kind in ATS if kind in kinds or ALL_TABLES in kinds]
     try:
-        drafting = set(samples.loc[samples["draft_length"] > 0, "method"])
+        drafting = {*map(short_name, samples.loc[samples["draft_length"] > 0, "method"].unique())}
+        methods = methods and [*map(short_name, methods)]
         methods = _without_baselines(methods, drafting) if methods else None
         # The verdict needs the fronts at equal acceptance and time.
         needed = {*chosen, "acceptance", "time"}

@@ -174,7 +174,8 @@ def set_threads(loading: Loading, width: int) -> None:
 
 def choose_dtype(spec: PairSpec, loading: Loading, device: torch.device) -> torch.dtype:
     """Return the dtype chosen by the user, else by the pair, else by the device."""
-    name = spec.dtype if loading.dtype == AUTO else loading.dtype
+    of_pair = "float32" if spec.gguf else spec.dtype
+    name = of_pair if loading.dtype == AUTO else loading.dtype
     if name == AUTO:
         return torch.bfloat16 if device.type == "cuda" else torch.float32
     dtype: torch.dtype = getattr(torch, name)

@@ -67,7 +67,7 @@ def decoding_needs(
     """Return the memory of each model; prompts are cut to the context."""
     dtype = choose_dtype(spec, loading, choose_device(loading.device))
     context = context_length(load_config(spec, "target", loading)) or math.inf
-    tokens = int(min(prompt_tokens + new_tokens + draft_length + 1, context))
+    tokens = int(min(prompt_tokens + new_tokens, context)) + draft_length + 1
     needs = {}
     for role in spec.models:
         config = load_config(spec, role, loading)
@@ -89,7 +89,7 @@ def check_memory(
 ) -> float:
     """Compare weights and caches with the free memory before loading; return their bytes."""
     needs = decoding_needs(spec, loading, prompt_tokens, new_tokens, draft_length, rows)
-    device = choose_device(loading.device)
+    device = choose_device("cpu" if spec.gguf else loading.device)
     free = available_memory(device, spread=loading.device_map is not None)
     parts = {role: need.weights for role, need in needs.items()}
     parts["caches"] = sum(need.cache for need in needs.values())

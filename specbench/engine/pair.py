@@ -113,6 +113,11 @@ class LoadedPair:
     engine: Engine = field(default_factory=Engine)  # runs the rounds
     drafters: Mapping[str, Path] = field(default_factory=dict)  # folders of its modules that draft
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether no weights are quantised, whose rounding depends on the tokens in a pass."""
+        return all(file["type"] == "F32" for file in self.weights.values())
+
     def reserve(self, tokens: int, rows: int = 1) -> None:
         """Allocate both caches now, for ``rows`` rows of ``tokens`` tokens."""
         for model in (self.target, self.draft):

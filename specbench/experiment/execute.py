@@ -204,7 +204,12 @@ class _Execution:
         store.expect(plan, self._first["models"], self._first["engine"])
         pending_rows: dict[int, deque[Row]] = {}
         done = 0
-        for batches in _rows(plan):
+        rows = [*_rows(plan)]
+        if (
+            store.failed
+        ):  # these come last, since failures one after the other stop a run of servers
+            rows.sort(key=lambda row: any(map(store.has_failed, row)))
+        for batches in rows:
             row: Row = deque()
             for batch in batches:
                 if store.missing(batch):  # then all of it: its steps share the time of the batch

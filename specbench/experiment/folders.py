@@ -48,19 +48,22 @@ def unused(folder: Path) -> Path:
 
 
 def unfinished_twins(label: str, config: Mapping[str, Any]) -> Iterator[Path]:
-    """Yield unfinished runs of the same plan under ``results/``, newest first."""
+    """Yield runs in ``results/`` of the same plan that can go on or retry, newest first."""
     requested = json.loads(as_json(config))
     for folder in sorted(RESULTS.glob(f"*-{_portable(label)}*"), reverse=True):
         with suppress(UsageError):  # of another version, or damaged
-            planned = read_run(folder).config.plain()
-            if unfinished(folder) and not any(differences_of(planned, requested, _REMARKS)):
+            recorded = read_run(folder)
+            has_failed = recorded.progress is not None and recorded.progress.failed > 0
+            planned = recorded.config.plain()
+            is_open = has_failed or unfinished(folder)
+            if is_open and not any(differences_of(planned, requested, _REMARKS)):
                 yield folder
 
 
 def run_id(folder: Path, config: Mapping[str, Any]) -> str:
     """Return the name of a new run: that of its folder, or one that all its shards share."""
     if config.get("settings", {}).get("shard") is None:
-        return folder.name
+        return folder.absolute().name
     whole = {**config, "sources": sorted(config.get("sources", {}).values())}  # digests
     digest = hashlib.sha256(as_json(_identity(whole)).encode()).hexdigest()
     return f"{SHARDS}{digest[:DIGEST_LENGTH]}"

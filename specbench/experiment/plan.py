@@ -21,7 +21,7 @@ from specbench.engine.pairs import Loading, PairSpec
 from specbench.experiment.cells import CONCURRENCY, Cell
 from specbench.files import shown_path
 from specbench.methods.registry import AUTOREGRESSIVE, get_method
-from specbench.plugins import short_name
+from specbench.plugins import digest_of, short_name
 from specbench.runs.columns import TIMED_BASELINE
 from specbench.runs.configuration import CellConfig, Settings, TaskConfig
 from specbench.runs.model import SampleRecord
@@ -155,7 +155,7 @@ class Plan:
 
     def sources_of(self, step: Step) -> dict[str, str]:
         """Return the digests of the user's own functions that make and score a step's sample."""
-        used = (step.cell.method, *step.plan.task.metrics)
+        used = (step.cell.method, step.cell.drafter.policy, *step.plan.task.metrics)
         return {name: self.sources[name] for name in used if name in self.sources}
 
     def steps(self) -> Iterator[Step]:
@@ -294,10 +294,12 @@ def _in_sessions(
 
 
 def own_sources(tasks: Iterable[TaskPlan]) -> dict[str, str]:
-    """Return the digests of the source of the user's own rules and metrics, by name."""
+    """Return the digests of the source of the user's own rules, policies and metrics, by name."""
     digests: dict[str, str | None] = {}
     for task in tasks:
         methods = (cell.method for cell in task.cells if not cell.server)
         digests |= {name: get_method(name).digest for name in methods}
+        policies = (cell.drafter.policy for cell in task.cells)
+        digests |= {name: digest_of(name) for name in policies}
         digests |= {name: get_metric(name).digest for name in task.task.metrics}
     return {name: digest for name, digest in digests.items() if digest is not None}

@@ -181,7 +181,7 @@ def _notes(
     if used := [(p.task.name, head) for p in plans for cell in p.cells for head in cell.heads]:
         yield f"heads: {describe_heads(used)}"
     for plan in plans:
-        missing = sum(not example.reference for example in plan.examples)
+        missing = sum(not any((e.reference, *e.references)) for e in plan.examples)
         if missing and any(get_metric(name).needs == "reference" for name in plan.task.metrics):
             yield (
                 f"{missing} of {len(plan.examples)} prompts of {plan.task.name} have no "

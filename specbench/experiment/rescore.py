@@ -193,7 +193,7 @@ def _rescored(record: SampleRecord, finished: FinishedRun, may_execute: bool) ->
     scores = fields["scores"] | earlier
     fields["scores"] = {short_name(name): scores[short_name(name)] for name in names}
     fields["quality"] = next(iter(fields["scores"].values()), None)
-    if sources := {**record.sources, **_digests(trusted)}:
+    if sources := {**_digests(trusted), **record.sources}:
         fields["sources"] = sources
     fields["quality_metric"] = next(iter(fields["scores"]), None)
     return record.without(*_SCORED).filled(**fields)
@@ -221,7 +221,8 @@ def _unfit(name: str, examples: Collection[Example]) -> str | None:
     metric = get_metric(name)
     if metric.needs == GREEDY:
         return "the run stored no greedy texts of the target: run again with --metric agreement"
-    usable = [example for example in examples if getattr(example, metric.needs)]
+    turns = (turn for example in examples for turn in example.each_turn())
+    usable = [turn for turn in turns if getattr(turn, metric.needs)]
     if not usable:
         return f"its examples have no {metric.needs}"
     if metric.digest is not None:

@@ -19,11 +19,12 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from specbench.errors import SpecbenchError, UsageError
+from specbench.errors import SpecbenchError, UsageError, require
 from specbench.experiment import folders
 from specbench.experiment.identity import Key, sample_keys
 from specbench.experiment.plan import Plan, Step
 from specbench.files import clear_errors, make_folder, stored, sync, write_atomically
+from specbench.plugins import digest_of
 from specbench.runs import records
 from specbench.runs.model import OK, SampleRecord
 from specbench.runs.run import COMPLETE, CONFIG, ENVIRONMENT, read_run
@@ -67,7 +68,7 @@ class Store(AbstractContextManager["Store"]):
         self._damaged_lines = 0  # in the files beside the records
         self.writing = False  # a record, which an interrupt must not tear
         self._process = os.getpid()
-        self._made = not folder.exists()  # whether this store created the folder
+        self._made = not os.path.exists(folder)  # whether this store created the folder
         with clear_errors(folder):
             make_folder(folder)
             folders.require_same_run(folder, config)
@@ -103,7 +104,9 @@ class Store(AbstractContextManager["Store"]):
         is called after the tables of samples are written.
         """
         if output is not None:
-            is_run = stored(output / records.RECORDS).exists()  # also without its configuration
+            is_run = os.path.exists(
+                stored(output / records.RECORDS)
+            )  # also without its configuration
             if fresh and (is_run or read_run(output, required=False).progress):
                 lock(output).release()  # fails if it is in use
                 renamed = folders.unused(output.with_name(f"{output.name}-before"))
@@ -144,8 +147,9 @@ class Store(AbstractContextManager["Store"]):
             if self._sources.get(names, {}) == plan.sources_of(step):
                 raise UsageError(
                     f"{self.folder} contains samples of {step.cell.method} on "
-                    f"{step.plan.task.name} made with other models, another head, engine or "
-                    "version: choose another folder with --output, or rename that run with --fresh"
+                    f"{step.plan.task.name} made with other models, metrics or permissions, "
+                    "another head, engine or version: choose another folder with --output, or "
+                    "rename that run with --fresh"
                 )
             edited += 1
         if edited:
@@ -161,6 +165,13 @@ class Store(AbstractContextManager["Store"]):
         done = self._finished
         return [step for step in steps if any(self._key(turn) not in done for turn in step.turns)]
 
+    def has_failed(self, steps: Iterable[Step]) -> bool:
+        """Return whether the sample of one of these steps failed before."""
+        assert self._plan is not None
+        turns = (self._plan.identify(turn, "") for step in steps for turn in step.turns)
+        before = (self._samples.get(records.names_of(turn), ("", OK)) for turn in turns)
+        return any(status != OK for _, status in before)
+
     def record(self, step: Step, record: SampleRecord) -> Sequence[SampleRecord]:
         """Append the record of a step; return the records that this makes safe, see ``sync``.
 
@@ -171,6 +182,8 @@ class Store(AbstractContextManager["Store"]):
         assert self._key is not None and self._plan is not None
         step = replace(step, turn=record.turn)
         sources = self._plan.sources_of(step)
+        edited = [name for name, digest in sources.items() if digest_of(name) != digest]
+        require(not edited, f"{', '.join(edited)} changed while the run went on: start it again")
         further = {"sources": sources} if sources else {}
         names = {"key": self._key(step), "run_id": self.run_id}
         self.append(record.model_copy(update=names | further))

@@ -47,7 +47,10 @@ class Worker:
         pair_plan = plan.part(servers=False) if arms else plan
         runner = self.load(pair_plan) if len(pair_plan) else None
         self._work = (plan, runner, arms)
-        models: dict[str, Any] = {SERVERS: arms.models} if arms else {}
+        models: dict[str, Any] = {}
+        if arms:  # what a server lists besides may change while a run goes on
+            told = arms.models.items()
+            models[SERVERS] = {name: {**facts, "models": []} for name, facts in told}
         environment = arms.opening_facts() if arms else {}
         if runner:
             models |= runner.models

@@ -26,6 +26,7 @@ from specbench.decoding.drafters.registry import MODEL, DrafterSpec, recorded_dr
 from specbench.errors import UsageError
 from specbench.files import write_atomically
 from specbench.methods.registry import METHOD_COLUMNS, METHODS
+from specbench.plugins import in_file
 from specbench.runs.model import SampleRecord
 from specbench.runs.records import read_lines
 
@@ -247,6 +248,7 @@ def recorded_rounds(
         if cell[0].task in tasks
         and cell[0].method in PRICED
         and cell[0].draft_length
+        and not in_file(drafter_of(cell[0]).policy)  # code of the run's is not executed
         and (not (kind := drafter_of(cell[0]).kind).has_weights or kind in drafters)
     ]
 

@@ -6,6 +6,7 @@ A run may come from anyone, so these files are checked.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +23,7 @@ DEFAULT_LIMIT = 20  # examples per task; shows the effect, and is fast on two CP
 _SHARD = re.compile(r"([1-9]\d{0,2})/([1-9]\d{0,2})")  # I/N
 
 _Count = Annotated[int, Field(ge=0, le=10**12)]
-_Text = Annotated[str, Field(max_length=10_000)]
+_Text = Annotated[str, Field(max_length=2**20)]
 
 
 class Settings(Seeded, SamplingOptions):
@@ -239,7 +240,8 @@ def read_section(path: Path, kind: type[Kind]) -> tuple[Kind, str]:
             return kind(), "is not the configuration of a run"
         return kind(), f"has a wrong `{'.'.join(map(str, first['loc']))}` ({first['msg']})"
     except (OSError, ValueError, RecursionError):
-        return kind(), "is not the configuration of a run" if path.exists() else "does not exist"
+        is_there = os.path.exists(path)
+        return kind(), "is not the configuration of a run" if is_there else "does not exist"
 
 
 def version_numbers(version: str) -> list[int]:

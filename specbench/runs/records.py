@@ -19,7 +19,7 @@ from typing import Any, get_type_hints
 
 from pydantic import ValidationError, create_model
 
-from specbench.errors import UsageError
+from specbench.errors import UsageError, require
 from specbench.files import copies, open_binary, packing, replacing, stored, sync, write_atomically
 from specbench.methods.registry import METHOD_COLUMNS
 from specbench.runs.columns import BLEU_TERMS, SAME_PROMPT
@@ -189,12 +189,15 @@ def names_of(record: SampleRecord) -> tuple[Any, ...]:
 
 def write_examples(folder: Path, tasks: Mapping[str, Iterable[Example]]) -> None:
     """Write ``examples.jsonl`` with the examples by task name."""
-    lines = (
+    texts = (
         json.dumps({"task": task, **asdict(example)}, ensure_ascii=False) + "\n"
         for task, examples in tasks.items()
         for example in examples
     )
-    write_atomically(folder / EXAMPLES, "".join(lines).encode(errors="replace"))  # surrogates
+    lines = [text.encode(errors="replace") for text in texts]  # surrogates
+    most = f"a prompt with its data has more than {LONGEST_LINE >> 20} MiB: shorten it"
+    require(all(len(line) <= LONGEST_LINE for line in lines), most)
+    write_atomically(folder / EXAMPLES, b"".join(lines))
 
 
 def read_examples(folder: Path) -> dict[str, dict[str, Example]]:

@@ -135,7 +135,7 @@ class Run:
             ignored = {"name", "url"} if arm in elsewhere else {"name"}
             keys = sorted({*server, *values} - ignored)
             apart = [shown(key) for key in keys if server.get(key) != values.get(key)]
-            if not apart:
+            if not apart and "url" in server:  # else nothing is known of either
                 same.append(arm)
             elif arm in elsewhere:
                 raise UsageError(

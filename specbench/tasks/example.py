@@ -85,6 +85,14 @@ class Example:
         outcome["alternatives"] = self.alternatives[turn - 1 : turn]
         return replace(self, prompt=prompt, reference=reference, **outcome)
 
+    def each_turn(self) -> list[Example]:
+        """Return the example of each turn, by which its answer is scored; itself without turns."""
+        turns = enumerate(zip(self.turns, self.references, strict=False))
+        return [
+            replace(self, prompt=prompt, reference=text, alternatives=self.alternatives[i : i + 1])
+            for i, (prompt, text) in turns
+        ] or [self]
+
     def with_each_reference(self) -> list[Example]:
         """Return an example with each correct answer to its prompt, this one first."""
         others = self.alternatives[0] if self.alternatives else ()

@@ -168,6 +168,7 @@ def run_check(check: Check, show_step: ShowStep) -> Iterator[Finding]:
     dtype = EXACT if strict else working
     show_step(f"loading the models in {dtype}")
     pair = _load(check, dtype)
+    strict &= pair.is_exact
     yield from ends_finding(pair)
     prompts = read_prompts(check.plan, pair)
     contexts = [context for _, context in prompts]

@@ -90,6 +90,15 @@ def test_a_single_seed_is_an_ordinary_method(seeded, folder):
     assert compare(seeded([0.75], folder), ["acceptance"]).rows["seeds"].isna().all()
 
 
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_a_draft_length_that_is_added_leaves_heads_their_verdicts(seeded, seeds):
+    """Cells that are added to a run belong to a later session."""
+    samples = seeded([0.7, 0.75, 0.8][:seeds])
+    added = samples.assign(draft_length=samples["draft_length"] + 2, session=1)
+    both = verdicts(verdict_rows(pd.concat([samples, added], ignore_index=True)))
+    assert [*both["label"]] == [*verdicts(verdict_rows(samples))["label"]] * 2
+
+
 def test_heads_of_two_recipes_are_two_methods(seeded):
     first, second = seeded([0.7, 0.8]), seeded([0.5, 0.6], "heads/linear")
     samples = pd.concat([first, second[second["method"] == "diversed"]], ignore_index=True)

@@ -11,7 +11,7 @@ from specbench.analysis.verdicts.slower import slower_methods
 from .conftest import Make
 
 PLAIN = {"method": "autoregressive", "draft_length": 0, "drafter": None}
-PLAIN |= {"rounds": 19, "proposed": 0, "accepted": None, "acceptance_length": None}
+PLAIN |= {"rounds": 20, "proposed": 0, "accepted": None, "acceptance_length": None}
 PLAIN |= {"prefill_seconds": 0.2, "decode_seconds": 1.9, "draft_seconds": 0.0}
 PLAIN |= {"verify_seconds": 1.8, "accept_seconds": 0.05}
 SLOW = {"rounds": 5, "prefill_seconds": 0.4, "decode_seconds": 3.0, "draft_seconds": 1.2}

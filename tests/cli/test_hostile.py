@@ -71,6 +71,7 @@ def code(run: Path) -> None:
         (task,) = config["tasks"]
         task["metrics"].append(f"{run}/evil.py:f")
         task["cells"][0]["method"] = f"{run}/evil.py:f"
+        task["cells"][1]["drafter"] = f"model+{run}/evil.py:f"
         config["sources"] = {f"{run}/evil.py:f": "0"}
 
     configure(run, edit)

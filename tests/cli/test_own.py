@@ -76,6 +76,15 @@ def test_values_stand_behind_a_rule_of_a_file(cli):
     }
 
 
+def test_a_metric_that_is_edited_while_it_scores_ends_the_run(cli):
+    edits = "if text != reference:\n        open('m.py', 'a').write('#')"
+    Path("m.py").write_text(f"def f(text, reference):\n    {edits}\n    return 0.5\n")
+    Path("q.jsonl").write_text('{"prompt": "1 + 1?", "reference": "2"}\n')
+    line = ["run", "-m", "sd", "--prompts", "q.jsonl", "--metric", "m.py:f", "-o", "run", *SMALL]
+    assert "m.py:f changed while the run went on: start it again" in cli(*line, code=2).err
+    assert not Path("run/samples.jsonl").exists() or not records(Path("run"))
+
+
 @pytest.mark.usefixtures("files")
 def test_an_edited_rule_is_decoded_again(cli):
     def keys():

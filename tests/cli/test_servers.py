@@ -11,9 +11,7 @@ from typing import Any, ClassVar
 import pandas as pd
 import pytest
 
-from tasks.measure.servers.proxy import proxied
-
-from ..serving.fake import Fake, Fault, Handler, arms, serving, solved, threaded
+from ..serving.fake import Fake, Fault, Handler, arms, solved, threaded
 from .made import configure, records
 
 FOLDER = Path("run")
@@ -270,16 +268,6 @@ def test_a_get_is_sent_again_and_counters_are_optional(cli):
         done = cli(*RUN, "--server", f"a={url}", "-n", "3", "--batch-size", "1")
     assert done.code == 0 and Flaky.gets["/metrics"] > 4
     assert pd.read_csv("run/samples.csv")["rounds"].isna().all()
-
-
-def test_a_proxy_corrupts_the_answers_to_a_share_of_the_prompts(cli):
-    with serving(Fake(solved)) as url, proxied(url, corrupted=0.3) as worse:
-        servers = "--server", f"plain={url}", "--server", f"worse={worse}"
-        cli(*RUN, *servers, "-n", "40", code=0)
-    texts = pd.DataFrame(records(FOLDER)).pivot(index="sample_id", columns="method", values="text")
-    differ = texts["plain"] != texts["worse"]
-    assert 4 <= differ.sum() <= 20
-    assert not texts["worse"][differ].str.contains(r"\d").any()
 
 
 def test_a_dry_run_tells_the_cells_and_decodes_no_sample(cli):

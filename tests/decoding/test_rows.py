@@ -8,7 +8,7 @@ import pytest
 
 from specbench.decoding import round as rounds
 from specbench.decoding.heads.head import Head
-from specbench.decoding.loop import Request
+from specbench.decoding.loop import DecodeOptions, Request, decode_all
 from specbench.decoding.sampling import Sampling
 from specbench.engine.pair import LoadedPair
 from specbench.methods import Rule
@@ -92,7 +92,7 @@ def test_texts_that_end_at_different_times(n):
     assert {g.stopped_by for g in together} == {"eos", "length"}
 
 
-def test_joining_texts_do_not_count_in_another_texts_latency(monkeypatch):
+def test_joining_texts_and_the_consumer_do_not_count_in_another_texts_latency(monkeypatch):
     clock = [0.0]
     monkeypatch.setattr("specbench.decoding.loop.now", lambda device: clock[0])
     monkeypatch.setattr("specbench.decoding.loop.perf_counter", lambda: clock[0])
@@ -107,6 +107,10 @@ def test_joining_texts_do_not_count_in_another_texts_latency(monkeypatch):
     generations = side_by_side(pair, None, 2, max_new_tokens=4)
     # Two texts start; a text that joins waits only for the one that joins with it.
     assert [g.latency_seconds for g in generations] == [2.0, 1.0, 2.0, 1.0, 2.0, 1.0, 1.0]
+    options = DecodeOptions(Sampling(), 0, 4, batch_size=2)
+    for _, generation in decode_all(pair, None, REQUESTS, options):
+        clock[0] += 100.0
+        assert generation.latency_seconds < 3
 
 
 def test_another_seed_or_key_gives_another_sample():

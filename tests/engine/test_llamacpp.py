@@ -11,10 +11,10 @@ from unittest.mock import Mock
 import pytest
 import torch
 
-from specbench.decoding.heads.head import Head, load_head
+from specbench.decoding.heads.head import Head, describe_models, load_head
 from specbench.decoding.loop import DecodeOptions, Request, decode, decode_all
 from specbench.decoding.sampling import Sampling
-from specbench.engine.loading import load_pair
+from specbench.engine.loading import choose_dtype, load_pair
 from specbench.engine.pair import LoadedPair
 from specbench.engine.pairs import Loading, PairSpec, get_pair
 from specbench.engine.prompts import encode_prompt
@@ -220,8 +220,12 @@ def test_smaller_types_are_smaller_and_close(mini, files, tmp_path):
     for form, largest in (("f16", 0.02), ("q8_0", 0.2)):
         target, draft = export_pair(get_pair("mini"), tmp_path, form)
         sizes.append(target.stat().st_size)
-        pair = load_pair(PairSpec("small", str(target), str(draft)))
+        pair_spec = PairSpec("small", str(target), str(draft))
+        pair = load_pair(pair_spec)
         probabilities = pair.target.plain(prompt, 20, hidden=False)[0].softmax(-1)
+        assert mini.is_exact and not pair.is_exact
+        assert describe_models(pair)["target_type"] == form.upper()
+        assert choose_dtype(pair_spec, Loading(), torch.device("cuda")) is torch.float32
         assert 1e-6 < (probabilities - expected).abs().sum(-1).max() / 2 < largest
     assert sizes == sorted(sizes, reverse=True)
 

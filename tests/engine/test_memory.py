@@ -86,7 +86,7 @@ def test_what_just_fits_is_accepted_and_prompts_end_at_the_context(monkeypatch):
     configs = [load_config(MINI, role, CPU) for role in ("target", "draft")]
     training = {"rows": 128, "purpose": "to train a head"}
     for sizes, tokens, rows, how in (
-        *(((900, 100, 5), 1006, 1, {}), ((4_000_000, 100, 5), context, 1, {})),
+        *(((900, 100, 5), 1006, 1, {}), ((4_000_000, 100, 5), context + 6, 1, {})),
         ((512, 64), 577, 128, training),
     ):
         size = sum(sum(memory.model_need(one, torch.float32, tokens, rows)) for one in configs)

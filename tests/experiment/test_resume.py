@@ -264,7 +264,7 @@ def test_another_run_is_refused_and_untouched(engine, tmp_path):
         with pytest.raises(UsageError, match=rf"settings\.{name} is .*--output.*--fresh"):
             run(folder, **{name: value})
     engine.target.fingerprint = lambda: "t1"
-    with pytest.raises(UsageError, match=r"made with other models, another head.*--fresh"):
+    with pytest.raises(UsageError, match=r"made with other models, metrics.*--fresh"):
         run(folder)
     after = contents(folder)
     assert all(after[name] == before[name] for name in (RECORDS, *tables(folder)))

@@ -18,6 +18,7 @@ from specbench.errors import RunError, UsageError
 from specbench.experiment import identity as module
 from specbench.experiment.folders import require_same_run, run_id
 from specbench.experiment.identity import sample_keys
+from specbench.experiment.plan import own_sources
 from specbench.experiment.store import Store
 from specbench.files import digits, write_atomically
 from specbench.runs.frames import SAMPLES, read_samples, read_summary
@@ -113,6 +114,17 @@ def test_a_run_without_samples_removes_its_folder_and_failed_ones_are_in_no_tabl
         store.append(record("t-1", status="error", error="no"))
     assert [row["sample_id"] for row in rows(store.folder / "samples.csv")] == ["t-0"]
     assert progress(store.folder)["failed"] == 2
+
+
+def test_the_same_command_retries_what_failed_and_a_run_here_has_the_folders_name(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    assert run_id(Path(), {}) == tmp_path.name
+    for text in ("no", "nor now"):
+        with Store.open(None, "run", CONFIG, summarise=brief_summary) as store:
+            store.append(record("t-1", status="error", error=text))
+    assert len([*Path("results").iterdir()]) == 1 and store.failed == 1
 
 
 def test_folders_are_named_by_time_and_label_and_never_shared(tmp_path, monkeypatch):
@@ -244,6 +256,19 @@ def test_a_samples_key_covers_all_that_determines_it(monkeypatch):
     assert len(set(steps)) == len(steps) == 18
     monkeypatch.setattr(module, "__version__", "99")
     assert key() not in keys
+
+
+def test_a_policy_of_a_file_counts_by_its_content(tmp_path):
+    (file := tmp_path / "mine.py").write_text("def short(rounds): ...\n")
+    (task,), (name, digests) = plan_of(["sd"]).tasks, (f"{file}:short", set())
+    cell = replace(task.cells[-1], drafter=parse_drafter(f"model+{name}"))
+    for edited in ("", "# edited\n"):
+        file.write_text(file.read_text() + edited)
+        plan = plan_of(["sd"])
+        plan = replace(plan, tasks=(task := replace(task, cells=(cell,)),))
+        plan = replace(plan, sources=own_sources(plan.tasks))
+        digests.add(plan.sources_of(next(plan.steps()))[name])
+    assert len(digests) == 2
 
 
 def test_a_head_counts_by_its_content(tmp_path):

@@ -109,7 +109,8 @@ def test_a_lossless_loop_agrees_and_texts_of_another_law_are_seen(honest):
     assert compare(scores, talks).measured.value == pytest.approx(added[0] / added[1])
     cooler, _ = decoded(target=lambda last: toy().target.law(last, 0.8))  # type: ignore[attr-defined]
     mixed, _ = decoded(target=lambda last: 0.7 * p(last) + 0.3 * q(last))
-    for scores in (cooler, mixed):
+    cold, _ = decoded(target=lambda last: toy().target.law(last, 0.3))  # type: ignore[attr-defined]
+    for scores in (cooler, mixed, cold.of(range(20))):
         assert any(deviation.is_sure for deviation in deviations(scores))
 
 

@@ -126,6 +126,8 @@ def test_a_configuration_a_folder_and_a_description_give_the_same_shape(tmp_path
     gemma, known = shapes.shape_of_config(nested, "g"), shapes.known_shapes()["gemma-3-12b"]
     assert gemma.tied and (gemma.windowed_layers, gemma.window) == (40, 1024)
     assert gemma.values_cached(10_000) == known.values_cached(10_000)
+    hybrid = shapes.shape_of_config(config | {"full_attention_interval": 4}, "q")
+    assert hybrid.values_cached(9) == described.shape.values_cached(9) / 4
     (tmp_path / "config.json").write_text(
         json.dumps(config | {"quantization_config": {"quant_method": "awq", "bits": 4}})
     )

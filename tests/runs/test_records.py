@@ -149,6 +149,13 @@ def test_every_field_of_an_example_survives_the_disk(tmp_path, full_disk):
     assert records.read_examples(tmp_path) == expected
 
 
+def test_an_example_that_could_not_be_read_again_is_not_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(records, "LONGEST_LINE", 2**20)
+    with pytest.raises(UsageError, match="more than 1 MiB"):
+        records.write_examples(tmp_path, {"t": [Example("1", "p" * 2**20)]})
+    assert not [*tmp_path.iterdir()]
+
+
 def test_an_invalid_example_is_located(tmp_path):
     path = tmp_path / "examples.jsonl"
     with pytest.raises(UsageError, match=path.name):

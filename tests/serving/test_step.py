@@ -95,6 +95,12 @@ def test_rules_compare_at_temperature_1_seeds_repeat_and_temperatures_are_expand
         return decode("sd", 1.0, [2] * 8, generators={3: torch.Generator().manual_seed(7)})[3]
 
     assert seeded().tolist() == seeded().tolist()
+    drawn = []
+    for counts, longest in (([1], 2), ([1, 2], 2), ([1], 0)):  # alone, beside another, without N
+        generator = torch.Generator().manual_seed(7)
+        decode("sd", 1.0, counts, generators={0: generator}, longest=longest)
+        drawn.append(torch.rand(1, generator=generator).item())
+    assert drawn[0] == drawn[1] != drawn[2]
     cumulative = torch.tensor([2, 2, 5])
     got = expand_batch_to_tokens(torch.tensor([0.0, 3.0, 0.5]), cumulative, 5, 0, 1)
     assert got.tolist() == [1, 1, 0.5, 0.5, 0.5]

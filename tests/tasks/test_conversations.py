@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from specbench.errors import UsageError
+from specbench.experiment.rescore import _unfit
 from specbench.tasks.example import Example
+from specbench.tasks.metrics import try_metrics
 from specbench.tasks.prompts import prompts_task
 
 from ..told import listed
@@ -60,6 +62,16 @@ def test_conversations_of_sharegpt_are_messages_and_a_file_may_be_one_request(tm
     path.write_text(json.dumps({"model": "m", "messages": [SYSTEM, USER]}, indent=2))
     (example,) = prompts_task(path).examples("test", None)
     assert example.chat() == [SYSTEM, USER] and example.id == "a-1"
+
+
+def test_every_turn_has_a_reference_that_a_metric_can_read(tmp_path):
+    turns = {"turns": ["1 + 1?", "+ 1?"]}
+    (late,) = read(tmp_path, turns | {"reference": [None, "3"]})
+    assert [turn.reference for turn in late.each_turn()] == [None, "3"]
+    assert _unfit("accuracy-flexible", [late]) is None
+    (wrong,) = read(tmp_path, turns | {"reference": ["2", "three"]})
+    with pytest.raises(UsageError, match="has no number"):
+        try_metrics(["accuracy-flexible"], [wrong])
 
 
 @pytest.mark.parametrize(("messages", "told"), listed("tasks/no_conversations.txt"))

@@ -25,6 +25,7 @@ from specbench.analysis.statistics.points import (
     shared_points,
 )
 from specbench.methods.registry import PARAMETER_COLUMNS
+from specbench.plugins import short_name
 from specbench.runs.columns import TIMED_AGAIN
 from specbench.runs.frames import first_decodes
 from specbench.runs.labels import method_labels, recipe_of
@@ -159,7 +160,7 @@ def methods_of(settings: list[Setting], names: Collection[str] | None) -> list[M
     folders = [recipe_key(cell) for cell in cells]
     heads = {(key, cell["head"]) for key, cell in zip(folders, cells, strict=True) if key}
     seeds = Counter(key for key, _ in heads)  # heads that are measured again are no further ones
-    shared = [key for key in dict.fromkeys(folders) if seeds[key] > 1]
+    shared = [key for key in dict.fromkeys(folders) if key and seeds[key] > 1]
     # A recipe has the label of its first head, with the folder that the heads share.
     firsts = [{**cells[folders.index(key)], "head": key[0]} for key in shared]
     labels = method_labels([*cells, *firsts])
@@ -186,7 +187,8 @@ def methods_of(settings: list[Setting], names: Collection[str] | None) -> list[M
         missing = max(method.missing for method in of_recipe)
         for lengths in by_session.values():
             recipes.append(MethodSettings(name, lengths, seeds[key], missing))
-    return [method for method in (*methods, *recipes) if method.first.method in names]
+    names = {*map(short_name, names)}
+    return [one for one in (*methods, *recipes) if short_name(one.first.method) in names]
 
 
 def _by_length(settings: Sequence[Setting]) -> dict[tuple[int, str | None], Setting]:

@@ -141,6 +141,7 @@ def describe_models(pair: LoadedPair) -> dict[str, Any]:
         "device": str(pair.target.device),
         "dtype": str(pair.target.dtype).removeprefix("torch."),
         **fingerprints(pair),
+        **{f"{role}_type": file["type"] for role, file in pair.weights.items()},
         **pair.facts,
     }
 

@@ -63,17 +63,20 @@ def reject(
     rules: Sequence[str],
     temperatures: Sequence[float],
     generators: Mapping[int, torch.Generator],
+    longest: int = 0,
 ) -> tuple[Tensor, Tensor]:
     """Verify the drafts of all requests; those with the same rule and temperature together.
 
     The tokens ``bonus`` ``[B, 1]`` follow if all drafts of a request are accepted; ``generators``
-    are those of requests with a seed, by row. Return the new tokens of each request ``[B, n + 1]``,
-    with ``END`` behind its last one and n the largest number of drafts, and the report
-    ``[B, columns]`` of the round, see ``records.REPORT``.
+    are those of requests with a seed, by row, and ``longest`` is the server's N, by which rules and
+    random numbers do not depend on the other requests. Return the new tokens of each request
+    ``[B, n + 1]``, with ``END`` behind its last one and n the largest number of drafts, and the
+    report ``[B, columns]`` of the round, see ``records.REPORT``.
     """
-    device, n = drafts.logits.device, max(drafts.counts, default=0)
-    if n == 0:
+    device, most_drafts = drafts.logits.device, max(drafts.counts, default=0)
+    if most_drafts == 0:
         return bonus.int(), bonus
+    n = max(most_drafts, longest)
     uniforms = torch.rand(len(rules), 2 * n + 1, device=device)
     for row, generator in generators.items():
         uniforms[row].uniform_(generator=generator)
@@ -91,7 +94,8 @@ def reject(
     report = torch.cat(reports)[order.argsort().to(device)]
     columns = report_columns(report.shape[1])
     accepted, tokens = report[:, columns["accepted"]], report[:, columns["new_tokens"]].int()
-    return torch.where(torch.arange(n + 1, device=device) <= accepted, tokens, END), report
+    is_new = torch.arange(most_drafts + 1, device=device) <= accepted
+    return torch.where(is_new, tokens[:, : most_drafts + 1], END), report
 
 
 def _report(
@@ -152,6 +156,7 @@ class EngineStep:
         self._requests: dict[str, Any] | None = None  # sampling parameters; None outside of a step
         self._judged: tuple[Tensor, Tensor]  # raw logits [T, V] and hidden states [T, hidden]
         self._drafting: list[Tensor] = []  # the draft's hidden states in this step
+        self._longest = 0  # drafts of a round
         self._h_q: dict[str, Tensor] = {}  # [N, hidden] of the newest drafts, by request
         self._rounds: OrderedDict[str, list[Tensor]] = OrderedDict()  # of the newest requests
 
@@ -178,6 +183,7 @@ class EngineStep:
                 rows = state.spec_decode_metadata.target_logits_indices
                 self._judged = state.logits[rows].float(), state.sample_hidden_states[rows]
             self._drafting, names = [], runner.input_batch.req_ids
+            self._longest = runner.num_spec_tokens
             self._requests = {name: runner.requests[name].sampling_params for name in names}
             try:
                 output = original(runner, *args, **named)
@@ -187,7 +193,9 @@ class EngineStep:
                 # N calls with B rows, or one with B N rows if the draft model drafts at once.
                 states = torch.stack(self._drafting, 1)
                 states = states.reshape(len(requests), -1, states.shape[-1])
-                self._h_q = dict(zip(requests, states, strict=True))
+                self._h_q |= zip(requests, states, strict=True)
+                # A request may leave out a step, and keeps its drafts.
+                self._h_q = {name: h for name, h in self._h_q.items() if name in runner.requests}
             return output
 
         return sample
@@ -228,6 +236,7 @@ class EngineStep:
                 rules=["sd" if rule == VLLM else rule for rule in rules],
                 temperatures=[request.temperature for request in requests.values()],
                 generators=sampling.generators,
+                longest=self._longest,
             )
             asking = [values if values[ARGUMENT] != VLLM else {} for values in arguments]
             keys = [values.get(ROUNDS, "") for values in asking]

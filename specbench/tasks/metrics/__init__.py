@@ -66,7 +66,7 @@ def shown_metric(name: object) -> tuple[str, float]:
 
 def try_metrics(names: Iterable[str], examples: Iterable[Example]) -> None:
     """Refuse references that no number can be read from, and mistakes of the user's own metrics."""
-    names, examples = [*names], [*examples]
+    names, examples = [*names], [turn for each in examples for turn in each.each_turn()]
     for name in ACCURACIES & {*names}:
         for example in filter(get_metric(name).suits, examples):
             score(name, "", example)

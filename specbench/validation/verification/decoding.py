@@ -20,6 +20,7 @@ from specbench.experiment.loader import Loader
 from specbench.experiment.plan import Plan, Step, TaskPlan, own_sources
 from specbench.experiment.runner import SampleRunner
 from specbench.files import require_plain
+from specbench.plugins import in_file
 from specbench.runs.configuration import CellConfig, differences_of
 from specbench.runs.model import ERROR, SampleRecord
 from specbench.runs.records import names_of
@@ -55,6 +56,8 @@ class Replay:
         """Return a cell of the run, with a rule and a head that are here."""
         recorded = Cell.recorded(config)
         recorded = replace(recorded, method=self.methods[recorded.method])
+        if in_file(policy := recorded.drafter.policy):
+            raise UsageError(f"its policy {policy} is not bundled")
         head, results = recorded.values.get("head"), TRAINED.parent
         path = Path(str(head))  # without a folder, it is a name
         inside = len(path.parts) == 1 or path.is_relative_to(results)
@@ -88,7 +91,7 @@ class Replay:
         runner = SampleRunner(plan, pair)
         yield _check_models(run, runner)
         recorded = {names_of(record): record for record in records}
-        within = PROBABILITY.get(pair.target.dtype, COARSE)
+        within = PROBABILITY.get(pair.target.dtype, COARSE) if pair.is_exact else COARSE
         for number, task in enumerate(plan.tasks):
             compared, keys, is_broken = [], [], False
             for steps in self._choose(plan, number, recorded):

@@ -96,6 +96,7 @@ def test_errors_and_notes_contain_no_control_characters(cli, capsys):
     result = cli("table", "no\x1b]0;owned\x07\u202efolder", code=2)
     assert "no�]0;owned��folder" in result.err
     assert "\x1b" not in cli("\x1b[2Jrun", code=2).err
+    assert "is not UTF-8: rename the file" in cli("run", "--prompts", "caf\udce9.txt", code=2).err
     note("a\x1b[31m hf_AbCdEfGhIjKl", "b\nnote: c")
     next_step("\x9b2J")
     assert capsys.readouterr().err == "note: a�[31m hf_***\nnote: b note: c\nnext: �2J\n"

@@ -63,6 +63,7 @@ def test_the_page_leads_from_nothing_to_a_figure(cli):
         cli(command, str(run), *rest, code=0)
     table = cli("table", str(run), "-m", "geometric").out
     assert table.count("geometric share=") == 4 and "my_rules" not in table
+    assert "geometric share=" in cli("compare", str(run), "-m", "geometric", code=0).out
 
 
 @pytest.mark.usefixtures("files")

@@ -11,14 +11,17 @@ from specbench.runs.frames import CELL, example_ids
 def whole_blocks(samples: pd.DataFrame) -> pd.Series:
     """Return the block of each sample, NaN if it was decoded alone or not in a whole block.
 
-    Requests to a server in flight together are no batch: each has a time of its own.
+    Requests to servers that are in flight together share their time too, and arms take turns by
+    block: a whole one has as many examples as the largest of its cell.
     """
     if "block" not in samples:
         return pd.Series(float("nan"), samples.index)
     decode = [name for name in (*CELL, "repeat", "timing", "block") if name in samples]
     examples = samples.assign(example=example_ids(samples)).groupby(decode, dropna=False)["example"]
-    is_whole = examples.transform("nunique") == samples["batch_size"]
-    return samples["block"].where(is_whole & (samples["batch_size"] > 1))
+    size = examples.transform("nunique")
+    largest = size.groupby([samples[name] for name in CELL], dropna=False).transform("max")
+    whole = samples["batch_size"].mask(samples["batch_size"] == 1, largest)
+    return samples["block"].where((size == whole) & (whole > 1))
 
 
 def by_time_unit(samples: pd.DataFrame) -> pd.DataFrame:
@@ -40,9 +43,9 @@ def by_time_unit(samples: pd.DataFrame) -> pd.DataFrame:
 
 def count_blocks(samples: pd.DataFrame) -> float:
     """Return the number of whole blocks; NaN if the samples were decoded alone or name no block."""
-    in_batches = samples[samples["batch_size"] > 1]
-    has_blocks = "block" in samples and in_batches["block"].notna().any()
-    return float(whole_blocks(in_batches).nunique()) if has_blocks else float("nan")
+    blocks, in_batches = whole_blocks(samples), samples["batch_size"] > 1
+    has_blocks = "block" in samples and samples["block"][in_batches | blocks.notna()].notna().any()
+    return float(blocks.nunique()) if has_blocks else float("nan")
 
 
 def describe_blocks(blocks: float, batch_size: int) -> str:
@@ -56,4 +59,6 @@ def describe_blocks(blocks: float, batch_size: int) -> str:
 
 def has_comparable_times(samples: pd.DataFrame) -> bool:
     """Return whether the texts were decoded alone or in enough blocks for an interval."""
-    return bool((samples["batch_size"] == 1).all()) or count_blocks(samples) >= FEWEST
+    blocks = count_blocks(samples)
+    is_alone = (samples["batch_size"] == 1).all() and blocks != blocks
+    return bool(is_alone) or blocks >= FEWEST

@@ -71,6 +71,8 @@ def test_heads_added_to_a_run_join_their_recipe_without_times(seeded):
         )
         assert after["value"].item() == pytest.approx(before["value"].item())
         assert after["ci_low"].item() == pytest.approx(before["ci_low"].item())
+    pooled = [rows["against_quality"].dropna().round(9) for rows in (at_once, later.rows)]
+    assert {*pooled[1]} <= {*pooled[0]}  # sd that is timed again has no further texts
     of_time = (later.rows["metric"] == TIMES) | (later.rows["at"] == "time")
     assert not (later.rows["seeds"][of_time] == 3).any()
     assert ((at_once["metric"] == TIMES) & (at_once["seeds"] == 3)).any()

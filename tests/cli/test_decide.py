@@ -28,6 +28,11 @@ def costs(tmp_path) -> Path:
     return path
 
 
+def test_without_rates_none_are_taken_as_exact(cli, costs):
+    said = cli("decide", "--costs", str(costs), "--drafter", "mtp", "-o", "o", code=0)
+    assert "taken as exact" not in said.out + said.err
+
+
 def test_it_says_where_speculation_pays(cli, costs):
     line = f"decide {TEXTS} --costs {costs} --batch-size 1,8 --draft-length 1,2,4 --output run"
     line += " --top-k 50 --flags all"

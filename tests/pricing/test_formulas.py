@@ -218,6 +218,7 @@ def test_what_a_machine_cannot_hold_is_refused(machine, gpus, target, batch, com
 def test_machines_are_named_or_read(tmp_path):
     assert find_machine("h100").bandwidth == pytest.approx(3.35e12)
     assert find_machine("2x RTX 3090") == machines()["rtx3090"]
+    assert [find_machine(name).memory for name in ("w7900", "Titan RTX")] == [5.15e10, 2.58e10]
     with pytest.raises(UsageError, match=r"no figures of a machine `h1000`: .*did you mean `h100`"):
         find_machine("h1000")
     mine = tmp_path / "mine.toml"

@@ -71,7 +71,6 @@ def code(run: Path) -> None:
         (task,) = config["tasks"]
         task["metrics"].append(f"{run}/evil.py:f")
         task["cells"][0]["method"] = f"{run}/evil.py:f"
-        task["cells"][1]["drafter"] = f"model+{run}/evil.py:f"
         config["sources"] = {f"{run}/evil.py:f": "0"}
 
     configure(run, edit)
@@ -95,6 +94,16 @@ def test_nothing_that_a_run_names_is_executed(cli, run, command):
         assert shown.code == 1 and remedy in " ".join(shown.out.split())
     if command == "trace":  # the only one of them that needs the models
         assert shown.code == 2 or "--target" in shown.err
+
+
+def test_no_policy_of_a_run_is_executed(cli, run):
+    (run / "evil.py").write_text(f"open({str(run.parent / 'canary')!r}, 'w')\ndef f(*a): ...\n")
+    policy = {"drafter": f"model+{run}/evil.py:f"}
+    configure(run, lambda config: [cell.update(policy) for cell in config["tasks"][0]["cells"]])
+    lines(run / "samples.jsonl", lambda rows: [row | policy for row in rows])
+    write_tables(run)
+    assert "is not bundled" in " ".join(cli("verify", "r", "-n", "1").out.split())
+    assert not (run.parent / "canary").exists()
 
 
 @pytest.mark.parametrize("name", ["samples.jsonl", "config.json", ".lock", "figures", "notes"])

@@ -116,9 +116,7 @@ def test_a_run_without_samples_removes_its_folder_and_failed_ones_are_in_no_tabl
     assert progress(store.folder)["failed"] == 2
 
 
-def test_the_same_command_retries_what_failed_and_a_run_here_has_the_folders_name(
-    tmp_path, monkeypatch
-):
+def test_the_same_command_retries_what_failed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert run_id(Path(), {}) == tmp_path.name
     for text in ("no", "nor now"):
@@ -264,9 +262,8 @@ def test_a_policy_of_a_file_counts_by_its_content(tmp_path):
     cell = replace(task.cells[-1], drafter=parse_drafter(f"model+{name}"))
     for edited in ("", "# edited\n"):
         file.write_text(file.read_text() + edited)
-        plan = plan_of(["sd"])
-        plan = replace(plan, tasks=(task := replace(task, cells=(cell,)),))
-        plan = replace(plan, sources=own_sources(plan.tasks))
+        tasks = (replace(task, cells=(cell,)),)
+        plan = replace(plan_of(["sd"]), tasks=tasks, sources=own_sources(tasks))
         digests.add(plan.sources_of(next(plan.steps()))[name])
     assert len(digests) == 2
 

@@ -101,8 +101,7 @@ def test_a_method_has_its_own_style_and_a_new_one_a_stable_style():
     assert set(style.LOOKS) <= set(METHODS)
     for part in ("colour", "marker"):
         assert len({getattr(look, part) for look in style.LOOKS.values()}) == len(style.LOOKS)
-    new_look = style.look("new")
-    assert (new_look.colour, new_look.marker) == ("#44AA99", (4, 1, 0))  # in every process
+    assert style.look("new")[:2] == ("#44AA99", (4, 1, 0))  # in every process
     new = {style.look(f"method-{i}").marker for i in range(200)}
     assert not new & {look.marker for look in style.LOOKS.values()}
     assert all(MarkerStyle(marker).is_filled() for marker in new)  # since the edge is white

@@ -124,7 +124,7 @@ def test_a_metric_gets_the_reference_and_a_declared_one_the_example():
 
 def test_metrics_that_share_a_column_are_refused(stored):
     require_own_columns(["accuracy", "rouge1", "a.py:length"])
-    shared = (["accuracy", "a.py:rounds"], ["a.py:length", "b.py:length"], ["a.py:rouge1"])
+    shared = (["a.py:rounds"], ["a.py:status"], ["a.py:length", "b.py:length"], ["a.py:rouge1"])
     stored(refusals(*(partial(require_own_columns, metrics) for metrics in shared)))
 
 

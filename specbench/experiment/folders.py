@@ -22,9 +22,9 @@ from specbench.runs.running import LOCK
 from specbench.runs.shards import DIGEST_LENGTH, SHARDS
 
 # Keys that may differ between a run and the plan that resumes it: remarks, an option of earlier
-# versions that changed no sample, and keys that may grow.
+# versions that changed no sample, keys that may grow, and where a file of known content lies.
 _REMARKS = {"notes", "progress", "sources", "engine_fallback"}
-_GROWING = {*_REMARKS, "samples_planned", "examples", "cells", "tasks"}
+_GROWING = {*_REMARKS, "samples_planned", "examples", "cells", "tasks", "file"}
 # Keys that may differ between the shards of a run: their parts, and where machines have what.
 _OF_A_SHARD = {"notes", "progress", "shard", "samples_planned", "examples"}
 _PLACES = {"device", "device_map", "path", "file", "url"}
@@ -142,7 +142,8 @@ def _lost_work(run: Run, config: Mapping[str, Any]) -> str | None:
         if task.examples > now["examples"]:
             return f"it has {task.examples} examples of {name}, more than requested"
         for cell in task.cells:
-            if cell.plain() not in now["cells"]:
+            # A head counts by its content, which is in the keys of its samples.
+            if all(any(differences_of(cell.plain(), one, {"path"})) for one in now["cells"]):
                 return f"it has {cell.method} on {name} with settings that are not requested"
     return None
 

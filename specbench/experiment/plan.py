@@ -276,6 +276,8 @@ def _in_sessions(
 
     def name(cell: Mapping[str, Any]) -> str:
         identity = {key: value for key, value in cell.items() if key != "session"}
+        if isinstance(head := identity.get("head"), Mapping):  # it may lie elsewhere
+            identity["head"] = {**head, "path": ""}
         return json.dumps(identity, sort_keys=True)
 
     sessions: dict[str, int] = {}

@@ -24,6 +24,7 @@ from specbench.methods.registry import get_method
 from specbench.plugins import require_distinct
 from specbench.runs.columns import TIMED_AGAIN
 from specbench.runs.configuration import DEFAULT_LIMIT, Settings
+from specbench.runs.model import SampleRecord
 from specbench.runs.tables import schema
 from specbench.serving.arm import Arm
 from specbench.tasks.metrics import METRICS, get_metric, try_metrics
@@ -162,7 +163,7 @@ def _left_out(
 
 def require_own_columns(metrics: Iterable[str]) -> None:
     """Check that metrics of the user's own do not share a column of ``samples.csv``."""
-    columns = {*schema("samples", "measured")}
+    columns = {*schema("samples", "measured"), *SampleRecord.model_fields}
     require_distinct(metrics, METRICS, columns, "column of the samples")
 
 

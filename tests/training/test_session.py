@@ -113,7 +113,6 @@ def test_a_killed_training_resumes_as_if_uninterrupted(train, unbroken, tmp_path
     assert [progress.step for progress in seen] == [1, 2]
 
 
-# At the front, the beginning, two files of a step, two of the next one, and the end.
 @pytest.mark.parametrize("write", [2, 3, 4, 7, 8, 11, 15])
 def test_heads_that_are_killed_together_resume_as_if_uninterrupted(
     mini, unbroken_seeds, tmp_path, write

@@ -125,7 +125,7 @@ def test_the_core_reads_in_an_afternoon():
 
 
 #: Lines of Python and functions; a commit that needs room takes away first.
-CEILINGS = {"specbench": (46_250, 2530), "tests": (31_500, None)}
+CEILINGS = {"specbench": (46_150, 2500), "tests": (31_500, None)}
 OPTIONS = 385  # of all commands together
 
 

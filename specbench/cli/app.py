@@ -84,8 +84,8 @@ def _run(arguments: Sequence[str]) -> int:
     prepare_streams()
     show_warnings()
     try:
-        wrong = [word for word in arguments if word.encode(errors="ignore").decode() != word]
-        require(not wrong, f"{' '.join(wrong)} is not UTF-8: rename the file")
+        odd = [word for word in arguments if word.encode(errors="ignore").decode() != word]
+        require(not odd, f"{' '.join(odd)} is not UTF-8: rename the file")
         code: int = app(arguments, prog_name="specbench", standalone_mode=False) or 0
         if code == INTERRUPTED:
             _print_error("interrupted", code)

@@ -165,8 +165,11 @@ def decide(
         )
         source = _of_texts(options, drafters, measurement, run)
     workload = source.workload._replace(shared=options.cached_prompt)
-    shared, most = workload.shared, f"the {workload.prompt:.0f} tokens of a prompt: give fewer"
-    require(shared <= workload.prompt, f"--cached-prompt {shared} is more than {most}")
+    require(
+        workload.shared <= workload.prompt,
+        f"--cached-prompt {workload.shared} is more than the {workload.prompt:.0f} tokens of a "
+        "prompt: give fewer",
+    )
     source = replace(source, workload=workload)
 
     costs = costs_of_source(source)

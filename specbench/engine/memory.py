@@ -98,7 +98,7 @@ def check_memory(
         return total
     sizes = ", ".join(f"{name} {size / GIB:.1f}" for name, size in parts.items())
     ways = ["a smaller --batch-size"] if rows > 1 else []
-    if choose_dtype(spec, loading, device).itemsize > 2:
+    if not spec.gguf and choose_dtype(spec, loading, device).itemsize > 2:
         ways.append("--dtype bfloat16")
     if device.type == "cuda" and not loading.dummy:
         if torch.cuda.device_count() > 1 and loading.device_map is None:

@@ -115,7 +115,7 @@ class LoadedPair:
 
     @property
     def is_exact(self) -> bool:
-        """Whether no weights are quantised, whose rounding depends on the tokens in a pass."""
+        """Whether no weights are of a smaller type, which rounds by the size of a pass."""
         return all(file["type"] == "F32" for file in self.weights.values())
 
     def reserve(self, tokens: int, rows: int = 1) -> None:

@@ -193,6 +193,7 @@ def _rescored(record: SampleRecord, finished: FinishedRun, may_execute: bool) ->
     scores = fields["scores"] | earlier
     fields["scores"] = {short_name(name): scores[short_name(name)] for name in names}
     fields["quality"] = next(iter(fields["scores"].values()), None)
+    # Those that are in the sample's key stay, so that a resumed run decodes it again.
     if sources := {**_digests(trusted), **record.sources}:
         fields["sources"] = sources
     fields["quality_metric"] = next(iter(fields["scores"]), None)

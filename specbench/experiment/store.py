@@ -104,9 +104,8 @@ class Store(AbstractContextManager["Store"]):
         is called after the tables of samples are written.
         """
         if output is not None:
-            is_run = os.path.exists(
-                stored(output / records.RECORDS)
-            )  # also without its configuration
+            # It may have lost its configuration.
+            is_run = os.path.exists(stored(output / records.RECORDS))
             if fresh and (is_run or read_run(output, required=False).progress):
                 lock(output).release()  # fails if it is in use
                 renamed = folders.unused(output.with_name(f"{output.name}-before"))

@@ -48,9 +48,8 @@ class Worker:
         runner = self.load(pair_plan) if len(pair_plan) else None
         self._work = (plan, runner, arms)
         models: dict[str, Any] = {}
-        if arms:  # what a server lists besides may change while a run goes on
-            told = arms.models.items()
-            models[SERVERS] = {name: {**facts, "models": []} for name, facts in told}
+        if arms:  # the other models that a server lists may change while a run goes on
+            models[SERVERS] = {name: {**arms.models[name], "models": []} for name in arms.models}
         environment = arms.opening_facts() if arms else {}
         if runner:
             models |= runner.models

@@ -23,11 +23,11 @@ COMPUTED = "of"
 The parameters of that method follow it, and its rule replaces rejected drafts.
 """
 
-OF_RUNS = (
+RESERVED = (
     *("method", "draft_length", "drafter", "session", "timing", "server", "engine"),
     *("acceptance", "length", COMPUTED, *BOTH_MODELS),
 )
-"""Names with another meaning beside a rule's parameters in runs and benchmarks."""
+"""Names that runs and benchmarks have beside the parameters of a rule."""
 
 _SWITCH = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
 

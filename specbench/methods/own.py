@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, Literal, get_args, get_origin
 
 from specbench.errors import UsageError, require
-from specbench.methods.method import HEAD, OF_RUNS, Method, Parameter, rule
+from specbench.methods.method import HEAD, RESERVED, Method, Parameter, rule
 from specbench.plugins import Plugin, declared, place
 
 _KINDS = (int, float, bool, str)
@@ -54,7 +54,7 @@ def _parameters(plugin: Plugin, described: tuple[Parameter, ...]) -> Iterator[Pa
             raise UsageError(
                 f"{location} has no argument `{parameter.name}`, which @rule describes: add it"
             )
-    for name in OF_RUNS:
+    for name in RESERVED:
         if name in names:
             raise UsageError(f"{location}: `{name}` means something else in runs: rename it")
     by_name = {parameter.name: parameter for parameter in described}

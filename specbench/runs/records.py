@@ -195,8 +195,8 @@ def write_examples(folder: Path, tasks: Mapping[str, Iterable[Example]]) -> None
         for example in examples
     )
     lines = [text.encode(errors="replace") for text in texts]  # surrogates
-    most = f"a prompt with its data has more than {LONGEST_LINE >> 20} MiB: shorten it"
-    require(all(len(line) <= LONGEST_LINE for line in lines), most)
+    too_long = f"a prompt with its data has more than {LONGEST_LINE >> 20} MiB: shorten it"
+    require(all(len(line) <= LONGEST_LINE for line in lines), too_long)
     write_atomically(folder / EXAMPLES, b"".join(lines))
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import specbench
 from specbench.analysis.statistics import intervals
 from specbench.analysis.statistics.front import front_of
 from specbench.analysis.statistics.points import settings_of
@@ -276,3 +277,17 @@ def test_a_recipe_leads_itself_by_nothing_and_loses_to_what_is_better():
     assert one.high > one.value > one.least > one.low
     assert (one.value, one.low) == pytest.approx((-other.least, -other.high))
     assert one.p == pytest.approx(other.p) and one.value > 0
+
+
+def test_rounds_of_a_run_add_up_to_its_samples():
+    results = specbench.load(ROOT / "results" / "published" / "humaneval-T0")
+    key = list(results.rounds)[: list(results.rounds).index("round")]
+    summed = results.rounds.groupby(key, dropna=False)[["proposed", "accepted", "emitted"]].sum()
+    both = results.samples.merge(summed, on=key, suffixes=("", "_summed"))
+    assert len(both) == len(results.samples)
+    assert (both["proposed"] == both["proposed_summed"]).all()
+    drafted = both[both["proposed"] > 0]
+    assert (drafted["accepted"] == drafted["accepted_summed"]).all()
+    assert drafted["acceptance_length"].to_numpy() == pytest.approx(
+        (drafted["emitted"] / drafted["rounds"]).to_numpy()
+    )

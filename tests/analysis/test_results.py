@@ -103,20 +103,6 @@ def test_only_the_last_attempt_of_a_sample_counts(tmp_path):
     assert len(specbench.load(tmp_path / "run").rounds) == 1
 
 
-def test_rounds_of_a_run_add_up_to_its_samples():
-    results = specbench.load(REFERENCE.parent / "published" / "humaneval-T0")
-    key = list(results.rounds)[: list(results.rounds).index("round")]
-    summed = results.rounds.groupby(key, dropna=False)[["proposed", "accepted", "emitted"]].sum()
-    both = results.samples.merge(summed, on=key, suffixes=("", "_summed"))
-    assert len(both) == len(results.samples)
-    assert (both["proposed"] == both["proposed_summed"]).all()
-    drafted = both[both["proposed"] > 0]
-    assert (drafted["accepted"] == drafted["accepted_summed"]).all()
-    assert drafted["acceptance_length"].to_numpy() == pytest.approx(
-        (drafted["emitted"] / drafted["rounds"]).to_numpy()
-    )
-
-
 def test_a_run_keeps_its_name_in_a_renamed_folder(tmp_path):
     moved = tmp_path / "moved"
     moved.mkdir()

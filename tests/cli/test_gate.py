@@ -1,6 +1,7 @@
 """What a pipeline may require of a run: exit code 0, or 1 and a sentence with the reasons."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -175,3 +176,9 @@ def test_heads_of_a_recipe_are_judged_by_their_mean(made):
         hold(options, results, [made], Rows(draft_length=[3], method=["diversed"]), fails)
     of_recipe = fails.assign(seeds=fails["seeds"].mask(fails["method"] == "diversed", 1))
     hold(options, results, [made], Rows(draft_length=[3], method=["diversed"]), of_recipe)
+
+
+def test_servers_are_not_called_the_same_without_their_environment(cli, served, tmp_path):
+    run = shutil.copytree(served, tmp_path / "run")
+    (run / "environment.json").unlink()
+    assert "same server" not in cli("compare", str(run), *WITHIN_40.split()[:4], code=0).out

@@ -143,6 +143,11 @@ def test_prompts_are_scored_by_an_own_metric(cli):
     assert cli(*run, "--metric", "my_metrics.py:length_ratio").code == 0
     record = records(Path("out"))[0]
     assert record["quality_metric"] == "length_ratio" and 0 < record["quality"] < 1
+    with Path("my_metrics.py").open("a") as file:
+        file.write("# edited\n")
+    cli("score", "out", "--metric", "my_metrics.py:length_ratio", code=0)
+    again = cli(*run, "--metric", "my_metrics.py:length_ratio", code=0)
+    assert "my_metrics.py changed: 6 samples are decoded again" in " ".join(again.err.split())
     Path("my_metrics.py").unlink()
     assert "length_ratio" in cli("table", "out").out
     rescored = cli("score", "out")

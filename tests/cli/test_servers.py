@@ -110,14 +110,15 @@ def test_a_run_resumes_with_the_server_at_another_address(cli):
         handler.close_connection = True
         return True
 
-    with arms(a=Fake(solved, fault=dies)) as servers:
-        stopped = cli(*RUN, *servers, "-n", "20", code=1)
+    with arms(a=(dying := Fake(solved, fault=dies))) as (option, url):
+        stopped = cli(*RUN, option, f"{url}#tiny", "-n", "20", code=1)
     assert "5 requests to a failed one after the other" in stopped.err
     assert "run the same command to go on" in stopped.err
     before = [record for record in records(FOLDER) if record["status"] == "ok"]
-    fake = Fake(solved)
-    with arms(a=fake) as servers:
-        cli(*RUN, *servers, "-n", "20", code=0)
+    fake = Fake(solved, model="tiny,another")
+    with arms(a=fake) as (option, url):
+        cli(*RUN, option, f"{url}#tiny", "-n", "20", code=0)
+    assert fake.bodies[-1]["messages"] == dying.bodies[-1]["messages"]  # what failed comes last
     assert len(fake.bodies) == 1 + 20 - len(before)  # one warms up
     assert records(FOLDER)[: len(before)] == before
 

@@ -23,6 +23,13 @@ def recipes(cells: pd.DataFrame) -> pd.Series:
     return recipe[cells[["run_id", "task"]].join(recipe, how="inner").duplicated(keep=False)]
 
 
+def with_times_of_all_heads(cells: pd.DataFrame, column: str) -> pd.DataFrame:
+    """Return cells without times of heads of a recipe of which another head has none."""
+    recipe = recipes(cells).reindex(cells.index)
+    is_untimed = cells[column].isna().groupby([cells["run_id"], cells["task"], recipe])
+    return cells.assign(**{column: cells[column].mask(is_untimed.transform("any").eq(True))})
+
+
 def swept(cells: pd.DataFrame) -> pd.DataFrame:
     """Return the cells of methods that sweep one or two numbers; those of static are weights.
 

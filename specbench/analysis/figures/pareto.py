@@ -99,11 +99,8 @@ def draw(results: Results, against: Sequence[str] = AGAINST) -> Drawing:
     layout.only(table, "drafter")
     costs = [COSTS[gain] for gain in against]
     if "time" in against:
-        table = layout.timed_together(table, time := COSTS["time"].column)
-        # A mean of heads has no time if one of them has none.
-        recipe = families.recipes(table).reindex(table.index)
-        late = table[time].isna().groupby([table["run_id"], table["task"], recipe]).transform("any")
-        table = table.assign(**{time: table[time].mask(late.eq(True))})
+        table = layout.timed_together(table, COSTS["time"].column)
+        table = families.with_times_of_all_heads(table, COSTS["time"].column)
     for cost in costs:
         if table[cost.column].isna().all():
             raise UsageError(

@@ -116,30 +116,27 @@ def build(
     commands: list[Sequence[object]] = [run.environment.command for run in runs]
     judged = ["--against", baseline.against, "--margin", baseline.margin] if baseline else []
     commands.append(["specbench", "report", *paths, *selection.arguments(), *judged])
-    html = (
-        environment()
-        .get_template("report.html")
-        .render(
-            title=" and ".join(
-                f"{', '.join(rows['task'].unique())} with the pair {pair}"
-                for pair, rows in cells.groupby("pair", sort=False)
-            ),
-            facts=_facts(runs, cells),
-            notes=notes,
-            answer=answer,
-            verdicts=by_task(verdicts),
-            served=[*([] if samples is None else latency_tables(samples)), *recorded.ends],
-            answers=pack(recorded.differing),
-            tables=[*figure_tables(cells, intervals=True), *text_tables(cells)],
-            figures=list(figures(cells, positions, samples)),
-            front=samples is not None and static_weight(cells).nunique() > 1,
-            traces=traces,
-            legend=LEGEND,
-            environment=_environment(runs),
-            commands=[
-                _without_folders(shlex.join(map(str, command))) for command in commands if command
-            ],
-        )
+    template = environment().get_template("report.html")
+    html = template.render(
+        title=" and ".join(
+            f"{', '.join(rows['task'].unique())} with the pair {pair}"
+            for pair, rows in cells.groupby("pair", sort=False)
+        ),
+        facts=_facts(runs, cells),
+        notes=notes,
+        answer=answer,
+        verdicts=by_task(verdicts),
+        served=[*([] if samples is None else latency_tables(samples)), *recorded.ends],
+        answers=pack(recorded.differing),
+        tables=[*figure_tables(cells, intervals=True), *text_tables(cells)],
+        figures=list(figures(cells, positions, samples)),
+        front=samples is not None and static_weight(cells).nunique() > 1,
+        traces=traces,
+        legend=LEGEND,
+        environment=_environment(runs),
+        commands=[
+            _without_folders(shlex.join(map(str, command))) for command in commands if command
+        ],
     )
     # No text of a run may change the direction of the page's.
     return Report(printable(html), [*notes, *traces.notes])

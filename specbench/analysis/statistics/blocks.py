@@ -43,9 +43,9 @@ def by_time_unit(samples: pd.DataFrame) -> pd.DataFrame:
 
 def count_blocks(samples: pd.DataFrame) -> float:
     """Return the number of whole blocks; NaN if the samples were decoded alone or name no block."""
-    blocks, in_batches = whole_blocks(samples), samples["batch_size"] > 1
-    has_blocks = "block" in samples and samples["block"][in_batches | blocks.notna()].notna().any()
-    return float(blocks.nunique()) if has_blocks else float("nan")
+    blocks, in_batch = whole_blocks(samples), samples["batch_size"] > 1
+    in_block = blocks.notna() | (in_batch & samples.get("block", blocks).notna())
+    return float(blocks.nunique()) if in_block.any() else float("nan")
 
 
 def describe_blocks(blocks: float, batch_size: int) -> str:

@@ -116,8 +116,8 @@ def contrast(samples: pd.DataFrame, base: pd.DataFrame, metric: str) -> Interval
         means, base_means = (scores.groupby(prompts).mean() for scores, prompts in (first, second))
         return proportions.with_rare_differences(figure, (means - base_means).dropna().to_numpy())
     if metric == AT_LIMIT_LESS:
-        known = (side[side["stopped_by"].notna()] for side in sides)
-        first, second = ((side["stopped_by"] == "length", side["sample_id"]) for side in known)
+        ended = (side[side["stopped_by"].notna()] for side in sides)
+        first, second = ((side["stopped_by"] == "length", side["sample_id"]) for side in ended)
         return proportions.paired_difference(*first, *second)
     rate = RATES[metric]
     if rate.below == SAMPLES and not rate.as_ratio:

@@ -188,7 +188,7 @@ def methods_of(settings: list[Setting], names: Collection[str] | None) -> list[M
         for lengths in by_session.values():
             recipes.append(MethodSettings(name, lengths, seeds[key], missing))
     names = {*map(short_name, names)}
-    return [one for one in (*methods, *recipes) if short_name(one.first.method) in names]
+    return [each for each in (*methods, *recipes) if short_name(each.first.method) in names]
 
 
 def _by_length(settings: Sequence[Setting]) -> dict[tuple[int, str | None], Setting]:

@@ -259,10 +259,10 @@ def without_shared_times(summary: pd.DataFrame) -> pd.DataFrame:
     """Return a summary without intervals over prompts of times of texts decoded together.
 
     These texts share their time, so the prompts are no independent measurements of it. Intervals
-    over blocks stay: a cell has at most as many blocks as its prompts fill.
+    over blocks stay: they have n of at most half the prompts, or somewhat more if examples share
+    a prompt.
     """
     prompts = summary.groupby(list(CELL), dropna=False)["n"].transform("max")
-    # Blocks count examples, of which some may have one prompt.
     too_many = summary["n"] * summary["batch_size"] > 1.5 * prompts
     shared = (summary["batch_size"] > 1) & summary["unit"].isin(TIME_UNITS) & too_many
     return summary.assign(**{end: summary[end].mask(shared) for end in ("ci_low", "ci_high")})

@@ -105,7 +105,7 @@ LATENCIES = "p50, p99: over all answers; p99 of fewer than 100 is nearly their m
 NOT_BETWEEN = "between tokens: empty where answers are one chunk, or tokens are not comparable."
 UNTIMED = (
     f"speed: empty, since texts in blocks are timed by block, and there are fewer than {FEWEST} "
-    "whole ones: raise -n, or lower --batch-size."
+    "whole ones: raise -n, or lower --batch-size or --concurrency."
 )
 SEVERAL = "Of 20 equal methods, about one is called different by chance."
 _Fields = list[Field[Row]]

@@ -49,8 +49,8 @@ from specbench.tasks.metrics import shown_metric
 
 BATCHED = (
     "texts that are decoded together share their time, and this run has too few blocks of prompts "
-    f"to compare it: decode {FEWEST} blocks or more (--limit; without --refill), or use "
-    "--batch-size 1"
+    f"to compare it: decode {FEWEST} blocks or more (--limit; without --refill), or one text at a "
+    "time (--batch-size 1, --concurrency 1)"
 )
 
 _RUN = ["run_id", "pair", "temperature", "engine", "batch_size", "task"]

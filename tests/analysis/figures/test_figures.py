@@ -183,6 +183,7 @@ REFUSED: list[tuple[str, Callable[[Path], Any]]] = [
     ("pareto", lambda _: changed(None, "temperature", 0.0)),
     ("pareto", lambda _: made(methods=("autoregressive",))),
     ("acceptance-time", lambda _: made(methods=("autoregressive",))),
+    ("acceptance-time", lambda _: changed(None, "temperature", 0.0)),
     ("weights", lambda _: made(methods=("autoregressive", "sd"))),
     ("weights", lambda _: changed(None, "temperature", 0.0)),
     ("positions", lambda _: many_settings(61)),

@@ -205,9 +205,7 @@ class _Execution:
         pending_rows: dict[int, deque[Row]] = {}
         done = 0
         rows = [*_rows(plan)]
-        if (
-            store.failed
-        ):  # these come last, since failures one after the other stop a run of servers
+        if store.failed:  # they come last: failures in a row stop a run of servers
             rows.sort(key=lambda row: any(map(store.has_failed, row)))
         for batches in rows:
             row: Row = deque()

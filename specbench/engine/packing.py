@@ -18,7 +18,7 @@ from torch.nn.functional import linear
 from specbench.engine.hardware import available_memory
 
 FREE_SHARE = 2  # packed weights take at most 1/2 of the free memory
-FEW_TOKENS = 1  # the layout suits products of so many tokens best, and of more nearly as well
+TOKENS = 16  # the rows of an AMX tile: the layout for one token is read slower there
 
 
 def pack(model: nn.Module) -> None:
@@ -41,7 +41,7 @@ def pack(model: nn.Module) -> None:
     ):
         return
     for layer in layers:
-        packed = operators._reorder_linear_weight(layer.weight.detach(), FEW_TOKENS)
+        packed = operators._reorder_linear_weight(layer.weight.detach(), TOKENS)
         vars(layer)["forward"] = partial(_product, layer, packed)
 
 

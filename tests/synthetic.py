@@ -3,6 +3,7 @@
 A *sample* is a row of ``samples.csv``, a *record* a line of ``samples.jsonl``.
 """
 
+import csv
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -53,6 +54,25 @@ def write_samples(folder: Path, table: pd.DataFrame) -> Path:
     folder.mkdir(parents=True)
     table.to_csv(folder / "samples.csv", index=False)
     summarise(table).to_csv(folder / "summary.csv", index=False)
+    return folder
+
+
+def rows(table: Path) -> list[dict[str, str]]:
+    """Return the rows of a CSV file, or of the samples in a run's folder."""
+    with (table / "samples.csv" if table.is_dir() else table).open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def records(run: Path) -> list[dict[str, Any]]:
+    text = (run / "samples.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.split("\n") if line]
+
+
+def make_head(folder: Path, **description: object) -> Path:
+    """Write the parts of a head's files that are read before a model loads."""
+    folder.mkdir(parents=True)
+    (folder / "head.safetensors").touch()
+    (folder / "head.json").write_text(json.dumps(description))
     return folder
 
 

@@ -1,6 +1,7 @@
 """The commands and links on the pages are correct."""
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -38,15 +39,17 @@ def test_a_broken_link_is_found():
     assert _broken_links(text, README) == ["LICENCE#", "#gloss", "results/README.md#none"]
 
 
+@cache
+def _options() -> set[str]:
+    """Return the options of all commands."""
+    parameters = (parameter for command in COMMANDS for parameter in load(command).params)
+    options = {option for p in parameters for option in (*p.opts, *p.secondary_opts)}
+    return options | {"--install-completion", "--debug", "--help"}
+
+
 def _unknown_options(text: str) -> list[str]:
     """Return the options within a page's sentences that no command has."""
-    options = {
-        option
-        for c in map(load, COMMANDS)
-        for p in c.params
-        for option in (*p.opts, *p.secondary_opts)
-    }
-    options |= {"--install-completion", "--debug", "--help"}
+    options = _options()
     codes = (code for code in inline_code(text) if not code.startswith(OTHER_PROGRAMS))
     words = [word for code in codes for word in code.split()]
     return [word for word in words if re.match("--[a-z]", word) and word not in options]

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from specbench.analysis.statistics.estimates import QUALITY_LESS
 from specbench.analysis.statistics.intervals import Floats, limit_with_failures, unseen_share
 from specbench.analysis.statistics.proportions import paired_difference
 from specbench.analysis.verdicts.margin import margin_rows, prompts_at_share, prompts_needed
@@ -215,6 +216,24 @@ def test_turns_and_repeats_of_a_prompt_are_one(make):
     for name in ("quality_difference", "differ", "prompts_needed"):
         assert many[name] == pytest.approx(once[name])
     assert many["quality_difference_low"] == pytest.approx(once["quality_difference_low"], 0.05)
+
+
+def test_heads_of_one_recipe_are_judged_by_their_mean(make):
+    """Beside ``--against``, too: the three heads, then their mean."""
+    rng = np.random.default_rng(0)
+    base = 1.0 * (rng.random(200) < 0.6)
+    samples = answers(base)
+    for seed in range(3):
+        scores = base * (rng.random(200) >= 0.05 * seed)
+        samples += answers(scores, method="diversed", head=f"recipe/seed-{seed}")
+    rows = margin_rows(make(*samples), "sd", 2)
+    mean = rows[rows["label"].str.contains("mean of 3 seeds")].iloc[0]
+    heads = rows[rows["label"].str.contains("seed-")]
+    assert len(heads) == 3
+    assert mean[QUALITY_LESS] == pytest.approx(heads[QUALITY_LESS].mean())
+    assert mean[f"{QUALITY_LESS}_low"] < heads[QUALITY_LESS].mean() < mean[f"{QUALITY_LESS}_high"]
+    assert mean["n"] == 200 and isinstance(mean["verdict"], str)
+    assert (mean["seeds"], set(heads["seeds"])) == (3, {1})
 
 
 def test_the_mean_of_heads_has_the_session_the_drafter_and_the_draft_length_of_its_heads(make):

@@ -78,7 +78,6 @@ VERDICTS: dict[str, Callable[[Run], pd.DataFrame]] = {
     "faster without quality": lambda run: run(times=1.3).assign(quality=None, quality_metric=None),
     "one method without quality": lambda run: changed(run(n=30), "typical", quality=np.nan),
     "no quality": lambda run: run(n=30).assign(quality=np.nan),
-    "a front at equal time": lambda run: run(times=1.0),
     "a coarse front": lambda run: run(front=(0.0, 0.2, 0.72), better=-0.1),
     "a lower temperature": lambda run: cooled(run()),
     "agreement, sampled": lambda run: run().assign(quality_metric=AGREEMENT),

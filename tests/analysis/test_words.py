@@ -4,7 +4,6 @@ import json
 import math
 from itertools import product
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -18,7 +17,6 @@ from specbench.analysis.statistics.estimates import (
 from specbench.analysis.statistics.intervals import Interval
 from specbench.analysis.tables.verdict_tables import margin_tables, verdict_tables
 from specbench.analysis.verdicts.contrasts import COMPARISON, OWN, SD
-from specbench.analysis.verdicts.margin import margin_rows
 from specbench.analysis.verdicts.sentences import margin_verdict
 from specbench.analysis.verdicts.words import (
     EXCLUDED,
@@ -154,24 +152,3 @@ def test_no_method_is_called_as_a_verdict():
         for part in margin_verdict(row_of(quality, speed, margin))["verdict"].split()
     }
     assert not said & {*METHODS}
-
-
-def test_heads_of_one_recipe_are_judged_by_their_mean(make):
-    """Beside ``--against``, too: the three heads, then their mean."""
-    rng = np.random.default_rng(0)
-    base = 1.0 * (rng.random(200) < 0.6)
-    names = [f"p{i:03}" for i in range(200)]
-    rows = zip(names, base, strict=True)
-    samples = [{"sample_id": name, "quality": score, "method": "sd"} for name, score in rows]
-    for seed in range(3):
-        kept, head = rng.random(200) >= 0.05 * seed, {"head": f"recipe/seed-{seed}"}
-        scores = zip(samples[:200], base * kept, strict=True)
-        samples += [row | {"method": "diversed", "quality": s} | head for row, s in scores]
-    rows = margin_rows(make(*samples), "sd", 2)
-    mean = rows[rows["label"].str.contains("mean of 3 seeds")].iloc[0]
-    heads = rows[rows["label"].str.contains("seed-")]
-    assert len(heads) == 3
-    assert mean[QUALITY_LESS] == pytest.approx(heads[QUALITY_LESS].mean())
-    assert mean[f"{QUALITY_LESS}_low"] < heads[QUALITY_LESS].mean() < mean[f"{QUALITY_LESS}_high"]
-    assert mean["n"] == 200 and isinstance(mean["verdict"], str)
-    assert (mean["seeds"], set(heads["seeds"])) == (3, {1})

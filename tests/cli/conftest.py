@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import Mock
 
 import pytest
 
@@ -15,6 +16,7 @@ from specbench.engine.loading import load_pair
 from specbench.engine.pair import LoadedPair
 from specbench.engine.pairs import Loading, PairSpec, get_pair
 from specbench.experiment.loader import Loader
+from specbench.experiment.progress import LINES
 
 from ..training.conftest import measured_by_weight
 from .made import reduce_run
@@ -59,15 +61,22 @@ def vectors_alone(monkeypatch) -> None:
 
 @pytest.fixture
 def cli(tmp_path, monkeypatch, capsys) -> Cli:
-    """Run ``specbench`` with some arguments in an empty folder; it must end with ``code``."""
+    """Run ``specbench`` with some arguments in an empty folder; it must end with ``code``.
+
+    With ``--no-progress`` it must print none.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("COLUMNS", raising=False)  # that of the terminal, or of pytest-xdist
     monkeypatch.setattr("specbench.serving.client.PAUSE", 0.01)  # before a request is repeated
 
+    monkeypatch.setattr(LINES, "printed", printed := Mock(wraps=LINES.printed))
+
     def run(*arguments: str, code: int | None = None) -> Result:
+        printed.reset_mock()
         with pytest.raises(SystemExit) as exit:
             main(arguments)
         assert isinstance(exit.value.code, int)
+        assert not ("--no-progress" in arguments and printed.called)
         result = Result(exit.value.code, *capsys.readouterr())
         assert code in (None, result.code), result
         return result

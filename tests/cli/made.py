@@ -10,7 +10,7 @@ import numpy as np
 
 from specbench.analysis.written import write_tables
 
-from ..synthetic import samples, write_samples
+from ..synthetic import records, rows, samples, write_samples
 
 Values = dict[str, Any]
 
@@ -41,17 +41,6 @@ def write_run(folder: Path, points: Sequence[Point] = POINTS, pair: str = "mini"
     unknown = dict.fromkeys((*rates, "judged", "repetition"))
     shared = {**unknown, "run_id": folder.name, "pair": pair}
     return write_samples(folder, samples(*rows, **shared))
-
-
-def rows(table: Path) -> list[dict[str, str]]:
-    """Return the rows of a CSV file, or of the samples in a run's folder."""
-    with (table / "samples.csv" if table.is_dir() else table).open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def records(run: Path) -> list[Values]:
-    text = (run / "samples.jsonl").read_text(encoding="utf-8")
-    return [json.loads(line) for line in text.splitlines()]
 
 
 def edit_object(path: Path, change: Callable[[Values], object]) -> None:

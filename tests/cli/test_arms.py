@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 from ..serving.fake import Fake, Handler, arms, solved
+from ..synthetic import records
 from .conftest import Cli
-from .made import records
 
 RUN = ("run", "-t", "mini-math", "--no-progress", "-o", "run", "-n", "12")
 AGAINST = ("compare", "run", "--against", "plain", "--margin", "2")

@@ -54,7 +54,7 @@ def test_tables_and_ratios_of_all_systems(cli):
 
 
 def test_bench_in_its_default_folder(cli):
-    cli("bench", *SMALL, "-m", "sd", code=0)
+    cli("bench", *SMALL, "-m", "sd", "--no-progress", code=0)
     (folder,) = Path("results").iterdir()
     assert folder.name.endswith("-bench-mini")
     tables = json.loads(cli("table", "--json", code=0).out)  # of the newest run

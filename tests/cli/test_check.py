@@ -142,7 +142,7 @@ def test_a_pair_too_large_for_float32(cli, loaded, monkeypatch):
             raise UsageError("mini needs 9 GiB")
 
     monkeypatch.setattr(checking, "check_memory", little)
-    result, findings = check(cli, "sd", "--dtype", "bfloat16")
+    result, findings = check(cli, "sd", "--dtype", "bfloat16", "--no-progress")
     assert result.code == 0, result.out
     assert loaded == ["bfloat16"]
     assert "mini needs 9 GiB" in result.err

@@ -63,21 +63,6 @@ def test_a_server_without_fault(cli, loaded):
     assert any(f["facts"].get("share") for f in findings[1:])
 
 
-def test_a_server_with_a_fault_gives_exit_code_1(cli):
-    with serving("forced") as url:
-        result = check(cli, url, "--temperature", "1", "--json", "--samples", "64", code=1)
-    assert re.search(r"error: not decoded correctly: \d of 7 comparisons failed", result.err)
-    assert json.loads(result.out)["findings"] == report()["findings"]
-
-
-@pytest.mark.usefixtures("without_cuts")
-def test_a_check_that_is_too_weak_gives_exit_code_2(cli):
-    with serving() as url:
-        result = check(cli, url, "--samples", "8", code=2)
-    assert "decoded correctly" not in result.out and "too weak to judge" in result.err
-    assert report()["verdicts"]["weak"]
-
-
 @pytest.mark.parametrize(("dtype", "verdict"), [("float32", "FAILED"), ("float16", "ok")])
 def test_greedy_texts_may_fork_by_the_rounding_of_the_servers_dtype(cli, dtype, verdict):
     class Rounding(Handler):
@@ -103,7 +88,7 @@ def test_greedy_texts_may_fork_by_the_rounding_of_the_servers_dtype(cli, dtype, 
     assert hinted == (verdict == "FAILED")
 
 
-def test_an_option_that_the_server_refuses_is_left_out_alone_and_named(cli):
+def test_faults_give_exit_code_1_and_a_refused_option_is_left_out_alone_and_named(cli):
     refused = "frequency_penalty"
     bodies: list[dict[str, Any]] = []
 
@@ -118,7 +103,9 @@ def test_an_option_that_the_server_refuses_is_left_out_alone_and_named(cli):
             return super().do_POST()
 
     with serving("forced", Strict) as url:
-        lossy = check(cli, url, "--temperature", "1", "--samples", "64", code=1)
+        lossy = check(cli, url, "--temperature", "1", "--json", "--samples", "64", code=1)
+    assert re.search(r"error: not decoded correctly: \d of 7 comparisons failed", lossy.err)
+    assert json.loads(lossy.out)["findings"] == report()["findings"]
     assert f"the server refuses {refused}, so its own values apply: start it without" in lossy.err
     assert "--generation-config vllm" in lossy.err
     assert bodies[-1].keys() ^ bodies[0].keys() == {refused}
@@ -142,7 +129,9 @@ def test_the_key_is_sent_and_never_stored_or_printed(cli, monkeypatch):
         wrong = check(cli, url)
         monkeypatch.setenv("SPECBENCH_API_KEY", "sk-5150-right")
         right = check(cli, url, *few)
-    assert (wrong.code, right.code) == (2, 2)  # of the right one, too few samples
+    assert (wrong.code, right.code) == (2, 2)
+    assert "decoded correctly" not in right.out and "too weak to judge" in right.err
+    assert report()["verdicts"]["weak"]
     assert "put the server's key into SPECBENCH_API_KEY" in wrong.err
     assert {*keys} == {"Bearer sk-5150-right"}
     stored = "".join(path.read_text() for path in Path().rglob("*") if path.is_file())

@@ -11,9 +11,10 @@ import pytest
 
 from specbench.experiment.loader import Loader
 
+from ..synthetic import rows
 from ..told import DATA
 from .conftest import imported, load_once
-from .made import rows, strict
+from .made import strict
 
 TEXTS = "-t mini-math -n 12 --max-new-tokens 12 --no-progress"
 

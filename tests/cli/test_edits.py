@@ -14,7 +14,8 @@ from specbench.runs.configuration import Settings, TaskConfig
 from specbench.tasks.task import load_task
 from specbench.validation.verification.plan import check_examples
 
-from .made import Values, configure, edit_object, edit_records, edit_rows, lines, records
+from ..synthetic import records
+from .made import Values, configure, edit_object, edit_records, edit_rows, lines
 
 PLAN, EXAMPLES = "samples are those of the plan", "examples are those of the task"
 SETTINGS, COUNTS = "settings are those of the plan", "counts follow from rounds"

@@ -23,8 +23,8 @@ FLOOR_20: Values = {"require_acceptance": 20}
 
 
 @pytest.fixture
-def made(tmp_path) -> Path:
-    return write_run(tmp_path / "made")
+def made(once, tmp_path) -> Path:
+    return Path(shutil.copytree(once("made", write_run), tmp_path / "made"))
 
 
 def planned(run: Path, tasks: Values, state: str = "complete") -> None:

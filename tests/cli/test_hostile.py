@@ -20,7 +20,7 @@ from specbench.runs.run import read_run
 from specbench.tasks.example import Example
 from specbench.validation.verification.plan import check_plan
 
-from .made import configure, lines, reduce_run
+from .made import configure, lines
 
 SECRET = "a private text"
 STEERING = "\x1b[31m\x07\x9b\u202e\u2066\u2028"
@@ -33,21 +33,6 @@ COMMANDS = {
 }
 READERS = [name for name in COMMANDS if name != "resume"]
 PRINTERS = {"latex", "csv"}  # of what "table" reads
-
-
-@pytest.fixture(scope="module")
-def small(finished, tmp_path_factory) -> Path:
-    """One task of the finished run with two methods."""
-    run = Path(shutil.copytree(finished, tmp_path_factory.mktemp("runs") / "r"))
-
-    some = [("mini-math", method, 3) for method in ("sd", "static")]
-    reduce_run(run, lambda row: (row["task"], row["method"], row["draft_length"]) in some)
-    return run
-
-
-@pytest.fixture
-def run(small, tmp_path) -> Path:
-    return Path(shutil.copytree(small, tmp_path / "r"))
 
 
 def steering(text: str) -> set[str]:
@@ -70,7 +55,8 @@ def code(run: Path) -> None:
         config["pair"] = {"name": "evil", "target": str(model), "draft": str(model)}
         (task,) = config["tasks"]
         task["metrics"].append(f"{run}/evil.py:f")
-        task["cells"][0]["method"] = f"{run}/evil.py:f"
+        (sd,) = (cell for cell in task["cells"] if cell["method"] == "sd")
+        sd["method"] = f"{run}/evil.py:f"
         config["sources"] = {f"{run}/evil.py:f": "0"}
 
     configure(run, edit)
@@ -106,8 +92,13 @@ def test_no_policy_of_a_run_is_executed(cli, run):
     assert not (run.parent / "canary").exists()
 
 
-@pytest.mark.parametrize("name", ["samples.jsonl", "config.json", ".lock", "figures", "notes"])
-@pytest.mark.parametrize("command", ["score", "table", "report", "plot", "resume"])
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        *((command, "notes") for command in ("score", "table", "report", "plot", "resume")),
+        *(("table", name) for name in ("samples.jsonl", "config.json", ".lock", "figures")),
+    ],
+)
 def test_links_out_of_a_run_are_refused(cli, run, command, name):
     outside = run.parent / "outside"
     outside.mkdir() if name == "figures" else outside.write_text(SECRET)
@@ -170,8 +161,8 @@ def test_deep_and_odd_json_is_one_sentence(cli, run, command):
         assert "(for the traceback" not in shown.err, (text[:60], shown.err)
 
 
-def test_a_plan_of_any_size_is_not_enumerated(small):
-    run = read_run(small)
+def test_a_plan_of_any_size_is_not_enumerated(one_task):
+    run = read_run(one_task)
     examples = {"mini-math": {str(n): Example(str(n), "") for n in range(2)}}
     run.config.settings["repeats"] = 10**12
     (finding,) = check_plan(run, [], examples, whole=True)

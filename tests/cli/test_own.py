@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from ..synthetic import records
 from ..told import DATA
-from .made import records
 
 PAGE = Path(__file__).parents[2] / "specbench" / "docs" / "python.md"
 SMALL = ["-n", "4", "--max-new-tokens", "12", "--device", "cpu", "--no-progress"]

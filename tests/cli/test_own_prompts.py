@@ -8,8 +8,8 @@ from statistics import fmean
 
 import pytest
 
+from ..synthetic import rows
 from .conftest import Cli
-from .made import rows
 
 PENS = "Tom has {} pens and then buys 7 boxes of pens. How many?"
 QUESTIONS = [

@@ -142,7 +142,7 @@ def reader(cli, small, engine, server, report_without_figures, tmp_path, monkeyp
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch() if name.endswith(".gguf") else (tmp_path / name).mkdir()
     shutil.copy(ROOT / "specbench" / "docs" / "my_rules.py", tmp_path)
-    shutil.copytree(ROOT / DATA, tmp_path / DATA)
+    shutil.copytree(ROOT / DATA, tmp_path / DATA, ignore=shutil.ignore_patterns("told"))
     for task, columns in ARTICLES.items():
         rows = [dict.fromkeys(columns, "One thing happened.") | {"id": str(n)} for n in range(40)]
         (tmp_path / DATA / task).mkdir()

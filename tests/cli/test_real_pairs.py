@@ -9,8 +9,8 @@ import pytest
 
 from specbench.engine.pairs import PAIRS_FILE
 
+from ..synthetic import rows
 from .conftest import Cli
-from .made import rows
 
 DATA = Path(__file__).parents[1] / "data"
 SMALL = {

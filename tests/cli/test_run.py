@@ -13,7 +13,7 @@ from specbench.engine.cache import SlotCache
 from specbench.engine.pairs import get_pair
 from specbench.runs.records import read_records
 
-from .made import rows
+from ..synthetic import make_head, rows
 
 FAST = ("--limit", "2", "--output", "r")
 
@@ -31,7 +31,8 @@ def test_a_run_prints_its_table_and_folder(cli, engine, tmp_path):
     assert {row["method"] for row in rows(tmp_path / "s")} == {"autoregressive", "sd"}
 
 
-def test_without_a_flag_everything_bundled_runs(cli, engine, tmp_path):
+def test_without_a_flag_everything_bundled_runs(cli, engine, monkeypatch, tmp_path):
+    monkeypatch.setattr("specbench.experiment.planning.DEFAULT_LIMIT", 3)
     result = cli("run", code=0)
     (folder,) = (tmp_path / "results").iterdir()
     assert folder.name.endswith("-run-mini")
@@ -42,15 +43,12 @@ def test_without_a_flag_everything_bundled_runs(cli, engine, tmp_path):
     assert {"autoregressive", "sd", "lossy", "speccascade", "static"} <= {
         row["method"] for row in samples
     }
+    assert len({(row["task"], row["sample_id"]) for row in samples}) == 4 * 3
     assert "is for testing" not in result.err
 
 
-def make_head(folder: Path, task: str, **recipe: float) -> None:
-    """Write the parts of head files that are read before a model loads."""
-    folder.mkdir(parents=True)
-    (folder / "head.safetensors").touch()
-    about = {"kind": "linear", "task": task, "recipe": recipe}
-    (folder / "head.json").write_text(json.dumps(about))
+def linear(folder: Path, task: str, **recipe: float) -> None:
+    make_head(folder, kind="linear", task=task, recipe=recipe)
 
 
 def heads(folder: Path) -> list[tuple[str, str]]:
@@ -59,12 +57,12 @@ def heads(folder: Path) -> list[tuple[str, str]]:
 
 def test_the_default_head_is_found_and_named_in_one_line(cli, engine, tmp_path):
     pair = ("--target", "a/big", "--draft", "a/small")
-    make_head(tmp_path / "results/heads/big+small/mini-math", "mini-math", target_acceptance=0.85)
+    linear(tmp_path / "results/heads/big+small/mini-math", "mini-math", target_acceptance=0.85)
     result = cli("run", "-m", "diversed", "-t", "mini-math", *FAST, *pair, code=0)
     first = result.err.splitlines()[0]
     assert "heads: results/heads/big+small (linear, target acceptance 0.85" in first
     assert heads(tmp_path / "r") == [("mini-math", "results")] * 2
-    make_head(tmp_path / "h", "mini-news")
+    linear(tmp_path / "h", "mini-news")
     line = ("run", "-m", "diversed", "-t", "mini-math,mini-news", "-n", "1", "-o", "s")
     notes = cli(*line, "--head", "h/").err.splitlines()[0]
     assert "h (linear, trained for mini-news) on mini-math; h (linear) on mini-news" in notes
@@ -73,7 +71,7 @@ def test_the_default_head_is_found_and_named_in_one_line(cli, engine, tmp_path):
 
 def test_several_heads_are_interleaved_in_one_run(cli, engine, tmp_path):
     for wish in (0.7, 0.9):
-        make_head(tmp_path / f"f/acceptance-{wish}/mini-math", "mini-math", target_acceptance=wish)
+        linear(tmp_path / f"f/acceptance-{wish}/mini-math", "mini-math", target_acceptance=wish)
     line = ("sweep-weights", "--weights", "0,1", "-t", "mini-math", *FAST)
     result = cli(*line, "--head", "f", "--head", "bundled", code=0)
     names = ["f/acceptance-0.7", "f/acceptance-0.9", "bundled"]

@@ -11,8 +11,9 @@ import pytest
 from specbench.experiment import rescore
 from specbench.tasks.metrics.sandbox.launch import layers
 
+from ..synthetic import records, rows
 from .conftest import imported
-from .made import configure, records, rows
+from .made import configure
 
 TABLES = ("samples.csv", "summary.csv", "summary.md", "config.json", "samples.jsonl")
 
@@ -31,7 +32,7 @@ def remarked(line: str) -> str:
 
 def test_scoring_again_changes_nothing_and_added_metrics_are_measured_where_they_apply(cli, run):
     before = {name: (run / name).read_bytes() for name in TABLES[:-1]}, records(run)
-    shown = cli("score", "r")
+    shown = cli("score", "r", "--no-progress")
     assert shown.code == 0 and not set(map(remarked, shown.err.splitlines())) - REMARKED
     for text in ("mini-math on mini", "accuracy", "accepted /", "[95 %]", "results: r"):
         assert text in shown.out

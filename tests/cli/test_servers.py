@@ -12,7 +12,8 @@ import pandas as pd
 import pytest
 
 from ..serving.fake import Fake, Fault, Handler, arms, solved, threaded
-from .made import configure, records
+from ..synthetic import records
+from .made import configure
 
 FOLDER = Path("run")
 RUN = ("run", "-t", "mini-math", "--no-progress", "--output", "run")

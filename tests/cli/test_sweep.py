@@ -12,8 +12,8 @@ import pytest
 from specbench.cli import measure
 from specbench.errors import UsageError
 
+from ..synthetic import rows
 from ..told import listed
-from .made import rows
 
 ROOT = Path(__file__).parents[2]
 MOST_SAMPLES = 400  # of `make run`, which the README promises to take one to three minutes

@@ -23,8 +23,8 @@ from .made import POINTS, strict, write_run
 
 
 @pytest.fixture
-def run(tmp_path) -> Path:
-    return write_run(tmp_path / "results" / "one")
+def run(once, tmp_path) -> Path:
+    return Path(shutil.copytree(once("one", write_run), tmp_path / "results" / "one"))
 
 
 def printed(result: Any) -> pd.DataFrame:

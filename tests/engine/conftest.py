@@ -1,6 +1,7 @@
 """Pairs on disk: one small enough to write for every test, and the bundled one as GGUF files."""
 
 import os
+import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -33,13 +34,17 @@ def mini_files(once) -> Path:
 
 
 @pytest.fixture
-def spec(tmp_path) -> PairSpec:
+def spec(once, tmp_path) -> PairSpec:
     """A target, and a draft whose embedding has eight rows more than there are tokens."""
+    pair = shutil.copytree(once("pair on disk", save_pair), tmp_path, dirs_exist_ok=True)
+    return custom_pair(str(pair / "target"), str(pair / "draft"))
+
+
+def save_pair(folder: Path) -> None:
     target = build(config("llama", eos_token_id=5))
     target.generation_config.eos_token_id = [5, 7]
     draft = blurred(build(config("llama")), noise=0.01)
     draft.resize_token_embeddings(72, mean_resizing=False)
     for name, model in (("target", target), ("draft", draft)):
-        model.save_pretrained(tmp_path / name)
-        tokenizer().save_pretrained(tmp_path / name)
-    return custom_pair(str(tmp_path / "target"), str(tmp_path / "draft"))
+        model.save_pretrained(folder / name)
+        tokenizer().save_pretrained(folder / name)

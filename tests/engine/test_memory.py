@@ -142,9 +142,9 @@ def test_gpu_memory_stays_within_the_estimate():
 
 
 @pytest.mark.parametrize(("free", "stored"), [(None, 2**30), (2**36, 2**30), (2**30, 2**27)])
-def test_prompts_are_stored_in_a_small_part_of_the_free_memory(free, stored, monkeypatch):
+def test_prompts_are_stored_in_a_small_part_of_the_free_memory(free, stored, spec, monkeypatch):
     monkeypatch.setattr(loading, "available_memory", lambda device: free)
-    target, draft = load_pair(MINI, CPU).runners
+    target, draft = load_pair(spec, CPU).runners
     assert target.prompt_bytes == draft.prompt_bytes == stored
 
 

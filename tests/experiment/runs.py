@@ -1,6 +1,5 @@
 """Plans of prompts, their execution, and a finished run of four tasks that is scored again."""
 
-import csv
 import json
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -123,13 +122,3 @@ class ByCharacter:
 
     def decode(self, tokens: list[int]) -> str:
         return "".join(map(chr, tokens))
-
-
-def records(folder: Path) -> list[dict[str, Any]]:
-    text = (folder / "samples.jsonl").read_text(encoding="utf-8")
-    return [json.loads(line) for line in text.split("\n") if line]
-
-
-def rows(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))

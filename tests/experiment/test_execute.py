@@ -32,6 +32,7 @@ from specbench.runs.records import latest_records, read_examples, read_records
 from specbench.tasks.example import Example
 
 from ..engine.tiny import config
+from ..synthetic import make_head
 from .runs import ROWS, TASK, ByCharacter, executed, plan_of, task_of
 
 
@@ -161,11 +162,7 @@ def test_each_sample_is_warmed_up_if_code_runs_between_samples(engine, tmp_path)
 
 
 def test_heads_are_loaded_once_and_before_anything_runs(engine, tmp_path):
-    heads = [tmp_path / "x", tmp_path / "y"]
-    for head in heads:
-        head.mkdir()
-        for file in ("head.safetensors", "head.json"):
-            (head / file).touch()
+    heads = [make_head(tmp_path / name) for name in "xy"]
     variants = method_variants(["sd", "diversed"], {"head": list(map(str, heads))})
     tasks = [TASK, replace(TASK, name="u")]
     plan = build_plan(PairSpec("p", "t", "d"), tasks, Systems(variants, [3, 5]), Settings())

@@ -21,6 +21,7 @@ from specbench.tasks.example import Example
 from specbench.tasks.prompts import PromptList
 from specbench.tasks.task import Generated, Task, load_task
 
+from ..synthetic import make_head
 from ..told import refusals
 
 PAIR = PairSpec("p", "t", "d")
@@ -126,11 +127,8 @@ def test_what_a_plan_leaves_out_is_noted_or_refused(stored):
 
 
 def test_a_head_is_found_for_each_task(tmp_path):
-    descriptions = {"a": '{"kind": "linear", "task": "math"}', "b": '{"kind": "mlp", "task": "b"}'}
-    for name, description in descriptions.items():
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "head.safetensors").touch()
-        (tmp_path / name / "head.json").write_text(description)
+    for name, kind, task in (("a", "linear", "math"), ("b", "mlp", "b")):
+        make_head(tmp_path / name, kind=kind, task=task)
     variants = method_variants(["diversed"], {"head": [str(tmp_path)]})
     systems = Systems(variants, [5])
     plan = build_plan(PAIR, [make_task("a"), make_task("b")], systems, Settings())
@@ -147,10 +145,8 @@ def test_a_head_is_found_for_each_task(tmp_path):
 
 def test_heads_in_any_folders_are_of_one_recipe_if_only_their_seed_differs(tmp_path):
     for seed, name in enumerate("ab"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "head.safetensors").touch()
-        description = {"kind": "linear", "task": "a", "recipe": {"steps": 2, "seed": seed}}
-        (tmp_path / name / "head.json").write_text(json.dumps(description))
+        recipe = {"steps": 2, "seed": seed}
+        make_head(tmp_path / name, kind="linear", task="a", recipe=recipe)
     heads = [str(tmp_path / name) for name in "ab"]
     systems = Systems(method_variants(["diversed"], {"head": heads}), [5])
     (task,) = build_plan(PAIR, [make_task("a")], systems, Settings()).tasks

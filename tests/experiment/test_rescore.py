@@ -18,7 +18,8 @@ from specbench.experiment.store import Summarise, lock
 from specbench.files import PACKINGS
 from specbench.runs.records import read_records
 
-from .runs import TASKS, brief_summary, contents, records, rows
+from ..synthetic import records, rows
+from .runs import TASKS, brief_summary, contents
 
 WHOLE = Outcome(7, 1, 0, "broken")
 

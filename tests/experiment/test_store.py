@@ -27,7 +27,8 @@ from specbench.runs.run import ENVIRONMENT, newest_run, unfinished
 from specbench.runs.running import LOCK
 from specbench.tasks.prompts import PromptList
 
-from .runs import ROWS, TASK, brief_summary, measured, plan_of, progress, rows
+from ..synthetic import rows
+from .runs import ROWS, TASK, brief_summary, measured, plan_of, progress
 
 CONFIG: dict[str, Any] = {"samples_planned": 9, "tasks": []}
 

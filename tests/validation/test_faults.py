@@ -72,10 +72,20 @@ def failures(compared: list[Finding]) -> set[str]:
     return {finding.name for finding in compared if finding.verdict == FAILED}
 
 
-@pytest.mark.parametrize("name", [*DRAFTERS, *MODULES])
+BY_ROUND = {"block": {}, "fly": {"window": 1, "entropy": 0.3}}
+
+
 @pytest.mark.parametrize(
-    ("method", "parameters"),
-    [("static", {"weight": 0.4}), ("block", {}), ("fly", {"window": 1, "entropy": 0.3})],
+    ("name", "method", "parameters"),
+    [
+        *((name, "static", {"weight": 0.4}) for name in (*DRAFTERS, *MODULES)),
+        # Rules of whole rounds know only how the drafts came about: drawn, copied or by a module.
+        *(
+            (name, *rule)
+            for name in ("model", "prompt-lookup", "eagle3")
+            for rule in BY_ROUND.items()
+        ),
+    ],
 )
 def test_correct_outputs_of_every_drafter_pass(name, method, parameters):
     drafter = module_drafter(pair(), name) if name in MODULES else parse_kind(name)

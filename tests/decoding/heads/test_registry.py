@@ -1,6 +1,5 @@
 """The search for the head of a pair and a task, its description, and the bundled heads."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -22,14 +21,8 @@ from specbench.engine.pairs import Loading, PairSpec, get_pair
 from specbench.errors import UsageError
 from specbench.tasks.task import default_task_names, load_task
 
+from ...synthetic import make_head
 from ...told import refusals
-
-
-def make_head(folder: Path, **description: object) -> Path:
-    folder.mkdir(parents=True)
-    (folder / "head.safetensors").touch()
-    (folder / "head.json").write_text(json.dumps(description))
-    return folder
 
 
 def test_heads_are_found_in_all_their_places(tmp_path):
@@ -187,14 +180,14 @@ def test_bundled_heads_load_and_differ(mini):
         assert read_description(find_head(MINI, task).path)["models"] == fingerprints(mini)
 
 
-@pytest.mark.parametrize("task", ["python-line", "python-block", "python-docstring"])
-def test_the_heads_of_the_pair_python_follow_its_recipe(task):
+def test_the_heads_of_the_pair_python_follow_its_recipe():
     """Their descriptions say that none is better than static weights."""
-    pair = get_pair("python")
-    path = find_head(pair, task).path
-    description = read_description(path)
-    assert (description["task"], description["pair"]) == (task, "python")
-    recipe = {**pair.training, "temperature": [pair.training["temperature"]]}  # then a list
-    assert description["recipe"].items() >= recipe.items()
-    assert description["worth"]["better"] is False
-    load_head(path, load_pair(pair, Loading(device="cpu")))
+    loaded = load_pair(pair := get_pair("python"), Loading(device="cpu"))
+    for task in ("python-line", "python-block", "python-docstring"):
+        path = find_head(pair, task).path
+        description = read_description(path)
+        assert (description["task"], description["pair"]) == (task, "python")
+        recipe = {**pair.training, "temperature": [pair.training["temperature"]]}  # then a list
+        assert description["recipe"].items() >= recipe.items()
+        assert description["worth"]["better"] is False
+        load_head(path, loaded)

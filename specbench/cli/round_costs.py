@@ -25,7 +25,7 @@ class RoundCosts(Options):
     machine: str | None = option(
         None,
         "Compute the seconds from a machine's figures instead: h100, a100, rtx5090, m3-ultra and "
-        "about seventy in all, or FILE.toml.",
+        "about eighty in all, or FILE.toml.",
         metavar="NAME",
         conflicts={"costs": "--costs and --machine exclude each other"},
     )

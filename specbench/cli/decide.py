@@ -178,7 +178,7 @@ def decide(
     if options.costs or options.machine:
         batches = options.batches(of_one)
     if missing := ", ".join(map(str, sorted({*options.batch_size} - {*batches}))):
-        note(f"no costs of batch {missing}: measure more rows, or --batch-size")
+        note(f"no costs of batch {missing}: measure them, or choose others by --batch-size")
     from specbench.pricing import decide as decisions
     from specbench.pricing.bounds import usual_lengths
 
@@ -202,7 +202,7 @@ def decide(
         print(f"results: {folder}")
     note(*decisions.remarks(decision, source.priced), *filter(None, [of_one.remark]))
     if options.costs and len(of_one.rounds) == 1:
-        note("the costs were measured once: neither the intervals nor this cover their noise")
+        note("the costs were measured once, so no interval here covers their noise")
 
 
 def _screen(

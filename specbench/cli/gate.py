@@ -52,9 +52,9 @@ class GatedFormat(TableFormat):
     )
     require: str | None = option(
         None,
-        "End with exit code 1 unless every method is shown to be within --margin of --against; or "
-        "unless none is shown to sample otherwise, and greedy texts in one of five answers would "
-        "have been seen in 80 % of such runs.",
+        "End with exit code 1 unless (within) every method is shown to be within --margin of "
+        "--against; (same-distribution) none is shown to sample otherwise, by texts that show "
+        "greedy ones in one of five answers in 80 % of runs.",
         choices=(WITHIN, SAMPLED),
         shown="nothing",
         needs={"against": "{} needs --against METHOD and --margin POINTS: add both"},
@@ -96,7 +96,7 @@ def hold(
     if floor is not None:
         repeated = [] if judged is None else judged.loc[judged["again"].eq(True), "method"]
         rejected = _rejected(results, floor, {against, *repeated} if against else None)
-        failed[f"not shown to accept {floor:g} % of drafts"] = [*lacking, *rejected]
+        failed[f"not known to accept {floor:g} % of drafts"] = [*lacking, *rejected]
     sentences = []
     for requirement, parts in failed.items():
         unnamed = parts[MOST_NAMED:]

@@ -145,7 +145,7 @@ class PromptFiles(Tasks):
     )
     cut_prompts: bool = option(
         False,
-        "Cut long prompts of --prompts without a `passage` at their end.",
+        "Cut at their end those long prompts of --prompts that have no `passage`.",
         needs={"prompts": "{} needs --prompts: tasks cut their own passages"},
     )
 

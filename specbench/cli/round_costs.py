@@ -57,7 +57,7 @@ class RoundCosts(Options):
     context_length: Count = option(512, "Tokens of a prompt, where rates replace the texts.")
     cached_prompt: int = option(
         0,
-        "How many of them all requests share, in the prefix cache, for --machine.",
+        "Tokens of a prompt that all requests share, in the prefix cache, for --machine.",
         metavar="TOKENS",
         ge=0,
         needs=OF_MACHINE,

@@ -81,7 +81,7 @@ class VerifyOptions(JsonOutput):
     )
     seed: int | None = option(
         None,
-        "Random seed for choosing them. A run's author must not know it beforehand.",
+        "Random seed for choosing the samples. A run's author must not know it beforehand.",
         ge=0,
         shown="drawn anew, and printed",
     )
@@ -146,14 +146,15 @@ def verify(
     few = [finding for finding in findings if finding.verdict == results.INCOMPLETE]
     checks = {finding.name for finding in findings}
     decoded, texts = AGAIN in checks, ", texts from their tokens" if TEXTS in checks else ""
-    claim = "verified" if decoded else f"tables follow from the samples{texts}"
+    differ = any(f.name == AGAIN and f.verdict == results.REPORT for f in findings)
+    claim = "verified" if decoded and not differ else f"tables follow from the samples{texts}"
     answer = "" if number or few else results.conclusion(findings, claim, "difference")
     if answer:
         answer += "; times were not checked" + ("" if decoded else ", nothing was decoded again")
     if answer and verification.without_data:
         answer += f"; the data of {', '.join(verification.without_data)} were not compared"
-    if answer and any(f.name == AGAIN and f.verdict == results.REPORT for f in findings):
-        answer += "; samples decoded again differ, as rounding in bfloat16 depends on their batch"
+    if answer and differ:
+        answer += "; samples decoded again differ, which rounding in other batches may explain"
     after = [f"{answer}; the last row says what was not checked"] if answer else []
     print_findings(
         options.as_json, list(map(asdict, findings)), results.findings_table(findings), after=after

@@ -181,7 +181,7 @@ class CompareOptions(gate.GatedFormat):
         choices=(BESIDE_SD, *HELD_EQUAL, ALL_TABLES),
     )
     legend: bool = option(
-        False, "Print a sentence on each method below the table, and all words and columns."
+        False, "Print a sentence on each method below the table, and the words of verdicts."
     )
     times: bool = option(False, "With two runs: compare their times even if machine or day differ.")
 

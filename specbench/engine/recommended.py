@@ -57,7 +57,7 @@ def unlike_recommended(recommended: Mapping[str, Any], settings: SamplingOptions
         "" if same or not advised else " (--sampling model takes theirs)"
     )
     if refused:
-        sentence += f", and no {', '.join(refused)}, by which p would depend on the drafts before"
+        sentence += f"; no {', '.join(refused)} is possible: p would depend on the drafts before"
     return sentence
 
 

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from specbench.errors import UsageError, shown
 from specbench.files import PACKINGS, open_binary, open_text, stored
+from specbench.methods.registry import METHODS
 from specbench.plugins import short_name
 from specbench.runs.columns import SAME_PROMPT, TIMED_AGAIN, CellColumns
 from specbench.runs.records import TIMINGS, prompts_of
@@ -129,6 +130,15 @@ def folder_names(folders: Iterable[Path]) -> dict[str, str]:
         for name, folder in names.items()
         if often[folder] == 1 and folder not in recorded
     }
+
+
+def in_order(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return rows in the order of the bundled methods, then by parameter; servers come last."""
+    parameters = ["weight", "lenience", "rule", "alpha"]
+    rank = {name: index for index, name in enumerate(METHODS)}
+    ranked = rows[parameters].assign(method=rows["method"].map(rank).fillna(len(rank)))
+    ranked = ranked.reset_index(drop=True).sort_values(["method", *parameters], kind="stable")
+    return rows.iloc[ranked.index]
 
 
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:

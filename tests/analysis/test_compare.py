@@ -168,8 +168,8 @@ def test_a_sharpened_target_is_a_second_front(frame, parameters):
     both = pd.concat([frame, control, typical])
     gaps = above(both, "acceptance", method="typical", draft_length=5).set_index("against")
     assert gaps["value"].to_dict() == pytest.approx({FRONT: 0.9 - 0.6, CONTROL: 0.0})
-    assert not any("no control" in note for note in compare(both).notes)
-    assert any("no control" in note for note in compare(frame).notes)
+    assert not any("a lower temperature" in note for note in compare(both).notes)
+    assert any("a lower temperature" in note for note in compare(frame).notes)
 
 
 def test_share_of_the_gain_from_the_draft_length_alone(frame):
@@ -274,7 +274,7 @@ def test_static_weights_are_placed_beside_a_coin_and_a_short_front_gives_no_verd
     [judged] = verdicts(comparison.rows).query("method == 'diversed'").to_dict("records")
     assert judged["front"] == MISSING
     [table] = verdict_tables(comparison.rows)
-    assert "open: add w = 0" in str(table.rows)
+    assert "no weight: add w = 0" in str(table.rows)
     stored(*comparison.notes, judged["sentence"])
 
 

@@ -56,7 +56,7 @@ def test_a_page_has_the_distances_of_the_comparison_for_each_drafter(samples, tm
     other = samples[samples["draft_length"] > 0].assign(drafter="prompt-lookup", quality=1.0)
     both = page_of(tmp_path / "both", pd.concat([samples, other]))
     assert shown(gap.above) in both and shown(gap.above_measured) in both
-    assert "no control for sharpening" in page
+    assert "a lower temperature may gain as much" in page
 
 
 def test_every_figure_has_its_interval_and_its_paired_difference_from_sd(samples):

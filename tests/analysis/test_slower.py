@@ -28,7 +28,8 @@ def said(make: Make, *cells: dict[str, Any], n: int = 4, blocks: Any = None) -> 
 
 def parts(text: str) -> list[tuple[float, list[float]]]:
     found = re.findall(r"([\d.]+) s \(([^)]*)\)", text)
-    return [(float(total), [float(p.split()[0]) for p in of.split(" + ")]) for total, of in found]
+    pieces = [[float(s) for s in re.findall(r"([\d.]+) s", of)] for _, of in found]
+    return [(float(total), of) for (total, _), of in zip(found, pieces, strict=True)]
 
 
 def test_the_seconds_of_both_sides_add_up(make, stored):

@@ -287,7 +287,7 @@ def test_methods_are_compared_with_one_within_a_margin(cli, run, form, stored):
     stored(cli(*line, "-m", "diversed", "--format", form, code=0).out)
     rows = strict(cli(*line, "--json").out)
     assert [row["method"] for row in rows] == ["static", "autoregressive", "sd", "diversed"]
-    assert "within 2 points" in rows[-1]["sentence"] and rows[0]["sentence"] is None
+    assert rows[-1]["sentence"].endswith("a gain is shown") and rows[0]["sentence"] is None
     table = printed(cli(*line, "--format", "csv"))
     assert list(table["n"]) == [30] * 4 and set(table["against"].dropna()) == {"static w=0"}
 

@@ -211,7 +211,7 @@ def tables(table: pd.DataFrame, ratios: pd.DataFrame) -> Iterator[Table]:
                 "batch": str(row["batch_size"]),
                 "N": str(row["draft_length"] or ""),
                 "forced": _rates(row["forced_acceptance"]),
-                "[95 %]": with_interval(row["value"], row["low"], row["high"], ".2f"),
+                "ratio [95 %]": with_interval(row["value"], row["low"], row["high"], ".2f"),
             }
             for row in rows_of(ratios)
         )

@@ -58,8 +58,8 @@ from specbench.analysis.verdicts.words import (
 )
 from specbench.config import EAGER
 from specbench.errors import UsageError
-from specbench.methods.registry import AUTOREGRESSIVE, METHOD_COLUMNS, METHODS
-from specbench.runs.frames import CELL, rows_of
+from specbench.methods.registry import AUTOREGRESSIVE, METHOD_COLUMNS
+from specbench.runs.frames import CELL, in_order, rows_of
 from specbench.runs.labels import method_labels, recipe_of
 from specbench.tasks.metrics import shown_metric
 
@@ -92,9 +92,9 @@ _EXPLAINED = {
     SPEED: "tok/s / sd: over those of sd, of texts in batches.",
     QUALITY_LESS: "- sd: minus the quality of all texts of sd and autoregressive, in points.",
     ABOVE: "- mix: minus that of the best mixture of static weights at the same acceptance.",
-    PHASES[0]: "inside: of rounds that began between the marks of --inside.",
+    PHASES[0]: "inside: of rounds that began between the marks of --inside, in older runs.",
 }
-_BEST = "* or bold: the best quality, and what does not differ from it"
+_BEST = "* or bold: the best quality, and what is not shown to differ from it"
 _HEADINGS = {
     **{QUALITY_LESS: "- sd", ABOVE: "- mix"},
     **{TIMES: "samples/s\n/ sd", SPEED: "tok/s\n/ sd"},
@@ -147,14 +147,9 @@ def main_table(
     judged = pd.DataFrame(verdicts, columns=[*sections]).astype({"cell": "Int64"})
     table = pd.concat([sections, *means, judged], ignore_index=True)
     # By section, method in the order of the registry, and parameters; the sort is stable.
-    rank = {name: index for index, name in enumerate(METHODS)}
-    keys = ["weight", "lenience", "rule", "alpha"]
-    ranked = table[keys].assign(
-        section=table.groupby(SECTION, sort=False, dropna=False).ngroup(),
-        method=table["method"].map(rank).fillna(len(rank)),
-    )
-    order = ranked.sort_values(["section", "method", *keys], kind="stable").index
-    table = table.loc[order].reset_index(drop=True)
+    ordered = in_order(table)
+    section = table.groupby(SECTION, sort=False, dropna=False).ngroup()[ordered.index]
+    table = ordered.loc[section.sort_values(kind="stable").index].reset_index(drop=True)
     labels = pd.Series("", index=table.index)
     for _, section in table.groupby(SECTION, sort=False, dropna=False):  # with short names of heads
         cell = section.groupby(["task", *METHOD], sort=False, dropna=False).ngroup()

@@ -22,7 +22,7 @@ from specbench.analysis.tables.table import Field, Table, condensed
 from specbench.analysis.verdicts.contrasts import POOLED
 from specbench.errors import UsageError
 from specbench.methods.registry import AUTOREGRESSIVE
-from specbench.runs.frames import rows_of
+from specbench.runs.frames import in_order, rows_of
 from specbench.runs.labels import BUNDLED, RESULTS
 
 LEARNED = "diversed"
@@ -31,6 +31,10 @@ LESS = "minus sd: paired by prompt, with its 95 % interval."
 COUNTED = "tokens / round: of all rounds, also the last of a text, which its end may cut."
 PREFILL = "Seconds and tokens/s include prefill."
 NO_BASELINE = "No tokens/s relative to autoregressive, which these runs lack."
+SERVERS = (
+    "Of servers, tokens/s / AR's compares engines, too: `compare RUN --against SERVER` compares "
+    "servers."
+)
 NO_TIMES = "These runs have no times."
 TRANSFER = [
     *("run_id", "pair", "trained_on", "task"),
@@ -51,6 +55,8 @@ def figure_tables(cells: pd.DataFrame, *, intervals: bool = False) -> Iterator[T
         notes = [*without_speedup(rows), *([COUNTED] if rows["acceptance_length"].any() else [])]
         if rows["seconds_per_sample"].any():
             notes.append(PREFILL)
+        if str(rows["engine"].iloc[0]).endswith("servers") and rows[SPEEDUP].any():
+            notes.append(SERVERS)
         groups = [", ".join(timed["label"].unique()) for _, timed in rows.groupby("session")]
         if rows["seconds_per_sample"].any() and len(groups) > 1:  # not all were timed together
             # Its baseline was timed with each group that has a speed-up.
@@ -82,7 +88,8 @@ def _by_setting(cells: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """Yield title and cells of each task and setting."""
     several = [name for name in ("engine", "batch_size") if cells[name].nunique() > 1]
     setting = ["task", "pair", "temperature", "engine", "batch_size"]
-    for _, rows in cells.groupby(setting, sort=False):
+    for _, unordered in cells.groupby(setting, sort=False):
+        rows = in_order(unordered)
         n, scored = prompt_counts(rows), rows[f"{QUALITY}_n"].max()
         partly = f", quality of {scored:.0f} of them" if 0 < scored < n.max() else ""
         yield f"{setting_text(rows.iloc[0], several)}, n = {span(n)}{partly}", rows

@@ -157,7 +157,7 @@ _FIGURES = _FURTHER | {
         ShownFigure("length_limit_difference", "ended by limit", "", 100, "+.1f"),
         ShownFigure("repetition_difference", "repeated 4-grams", "", 100, "+.1f"),
         ShownFigure("length_ratio", "tokens, ratio", form=".2f"),
-        ShownFigure("times_as_fast", "s/sample, ratio", form=".2f"),
+        ShownFigure("times_as_fast", "samples/s, ratio", form=".2f"),
         ShownFigure("times_tokens_per_second", "tokens/s, ratio", form=".2f"),
         ShownFigure("share_of_gain", "by N alone", "%", 100, ".0f"),
         ShownFigure("equal_samples", "equal samples", "%", 100, ".0f"),

@@ -57,7 +57,7 @@ from specbench.analysis.verdicts.words import (
     word,
 )
 from specbench.runs.columns import CALLS, NOTHING, THOUGHTS
-from specbench.runs.frames import rows_of
+from specbench.runs.frames import in_order, rows_of
 
 CHOSEN = "chosen: the fastest N, chosen on one half of the prompts and measured on the other."
 BY_N = (
@@ -66,29 +66,30 @@ BY_N = (
 )
 LESS = "Differences from sd are paired by prompt, at the same N."
 FRONT_NOTE = (
-    "randomised: the best mixture of static weights, of which each prompt draws one; the mixture "
-    "is chosen on other prompts. measured: the nearest static weight that was run, of lower "
-    "acceptance or longer time; the distance from it is a lower bound."
+    "randomised: the best mixture of static weights, of which each prompt draws one; two numbers: "
+    "chosen on the same prompts, and on others. measured: the nearest static weight that was run, "
+    "of lower acceptance or longer time. If quality falls with acceptance, the lead is at least "
+    "the distance from it, so a distance below 0 shows nothing."
 )
 CONTROL_NOTE = "sharpened front: also includes `sharpened` and `cooled`, controls for sharpening."
 AT_ACCEPTANCE = (
-    "mixtures of static weights: the best one that accepts as much as the method, chosen on other "
-    "prompts."
+    "mixtures of static weights: the best one that accepts as much as the method; two numbers: "
+    "chosen on the same prompts, and on others."
 )
 _PLACES = {
     "coarse": "coarse: above the mixture, but not above the nearest weight that was run.",
-    "open": "open: no weight that was run accepts as much; the draft alone (w = 0) does.",
+    "no weight": "no weight: none that was run accepts as much; the draft alone (w = 0) does.",
 }
 SPEEDS = (
-    "Ratios of speed include prefill; above 1, the method is faster. Tokens/s and s/sample differ "
-    "where texts have other lengths."
+    "Ratios of speed include prefill; above 1, the method is faster. Tokens/s and samples/s "
+    "differ where texts have other lengths."
 )
 BIASED = (
     "The best of several noisy mixtures looks faster than it is. So a ratio above 1 shows a faster "
     "method, and a ratio below 1 shows nothing."
 )
 EQUAL_NOTE = "equal samples: share with the same tokens, rounds, accepted drafts and quality."
-TIMES_NOTE = "s/sample: above 1, B is faster; the interval covers no change of the machine."
+TIMES_NOTE = "samples/s: above 1, B is faster; the interval covers no change of the machine."
 NONE = "/ none: the same ratio to no speculation."
 _SPEEDS = {TIMES: "samples/s", SPEED: "tokens/s"}
 #: Of answers, beside their number.
@@ -122,7 +123,8 @@ def comparison_tables(rows: pd.DataFrame, kinds: Collection[str] = (OWN, *ATS)) 
     n = listed["n"].mask(listed["metric"] == COMPLETED_LESS)
     return [
         makers.get(str(kind), _above_front)(
-            group, f"{setting_text(group.iloc[0], several)}, n = {span(n[group.index].dropna())}"
+            in_order(group),
+            f"{setting_text(group.iloc[0], several)}, n = {span(n[group.index].dropna())}",
         )
         for (*_, kind), group in listed.groupby([*_KEYS, "at"], sort=False, dropna=False)
     ]
@@ -133,7 +135,7 @@ def verdict_tables(rows: pd.DataFrame) -> Iterator[Table]:
     several = [name for name in ("run_id", "engine", "batch_size") if rows[name].nunique() > 1]
     tasks: list[tuple[pd.DataFrame, pd.DataFrame, list[Row]]] = []
     for _, group in rows.groupby(_KEYS, sort=False, dropna=False):
-        listed = group[group["at"].isin([OWN, "acceptance"]) & (group["points"] == 1)]
+        listed = in_order(group[group["at"].isin([OWN, "acceptance"]) & (group["points"] == 1)])
         beside_sd = (listed["against"] == SD) & (listed["method"] != "sd")
         placed = estimates.pivot(listed[beside_sd | (listed["against"] == FRONT)])
         if settings := [row for row in placed if row["against"] == SD]:
@@ -189,7 +191,7 @@ def _placed(row: Row) -> str:
     if ABOVE not in row:
         return ""
     if isnan(row[ABOVE]):  # no measured weight gains as much
-        return "open: add w = 0"
+        return "no weight: add w = 0"
     text = distance.interval(row)
     outcome = front_outcome(row)
     coarse = outcome == UNSHOWN and row[f"{ABOVE}_low"] > 0  # not above the nearest weight
@@ -359,7 +361,7 @@ def margin_tables(rows: pd.DataFrame) -> Iterator[Table]:
                 Column("verdict", align="left", legend=legend(verdicts)),
                 lambda row: row["verdict"] if isinstance(row["verdict"], str) else "",
             ),
-            _field("at once", CONCURRENCY),
+            _field("concurrency", CONCURRENCY),
             also(_field("n", "n")),
             also(shown("quality", metric).column),
             (f"minus\n{baseline}'s\n[95 %]", shown(QUALITY_LESS, metric).interval),
@@ -376,7 +378,7 @@ def margin_tables(rows: pd.DataFrame) -> Iterator[Table]:
             ),
             also(_field("answers", "answers")),
             *(_field(heading, name) for name, heading in COUNTED.items()),
-            also(("refused", lambda row: percent(row["refused"], ".1f"))),
+            also(("begin like\nrefusals", lambda row: percent(row["refused"], ".1f"))),
         ]
         if not all(map(ends_normally, group["ends"])):
             fields.append(also(("ends", lambda row: row["ends"])))

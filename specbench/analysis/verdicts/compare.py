@@ -172,6 +172,10 @@ def cautions(rows: pd.DataFrame) -> Iterator[str]:
     tossed_tasks = tossed.index[tossed < 0]
     coarse = placed[placed["coarse"].fillna(False).astype(bool) & placed["step"].notna()]
     coarse = coarse[~coarse["task"].isin(tossed_tasks)]
+    # Between two weights, and not between two draft lengths of one or temperatures.
+    coarse = coarse[
+        coarse["against"].eq(FRONT) & ~coarse["between"].astype(str).str.fullmatch(r"(.+) to \1")
+    ]
     coarse = coarse.drop_duplicates(["task", "between"])
     if len(coarse):
         points = 100 * coarse["step"].abs()
@@ -182,10 +186,10 @@ def cautions(rows: pd.DataFrame) -> Iterator[str]:
             f"{row.between} on {row.task} ({row.points})" for row in coarse.itertuples()
         )
         yield f"measure more weights where the qualities of neighbours are far apart: {gaps}"
-    if not placed.empty and CONTROL not in set(placed["against"]):
+    if (placed["temperature"] > 0).any() and CONTROL not in set(placed["against"]):
         yield (
-            "the run has no control for sharpening the target: add one to the same run with "
-            "`--method cooled --set both_temperature=0.4,0.6,0.8`"
+            "a lower temperature may gain as much as these methods: add "
+            "`--method cooled --set both_temperature=0.4,0.6,0.8` to the run"
         )
 
 
@@ -285,8 +289,8 @@ def _coin(run: pd.DataFrame) -> Iterator[Row]:
                 "missing": 0,
                 **dict.fromkeys(OUTCOMES, MISSING),
                 "sentence": (
-                    "mixing is never worth it here: answering some prompts with sd and the rest "
-                    "with the draft alone beats every measured weight between 0 and 1 by "
+                    "no measured weight is worth it here: answering some prompts with sd and the "
+                    "rest with the draft alone beats every one between 0 and 1 by "
                     f"{points.min():.1f} to {points.max():.1f} points at equal acceptance"
                 ),
             }

@@ -62,7 +62,7 @@ SPEEDS = (TIMES, SPEED)
 TEXTS = (QUALITY_LESS, COMPLETED_LESS, AT_LIMIT_LESS, REPETITION_LESS)
 
 #: What ``sd`` is, for a note below tables.
-POOLED = "sd's quality is that of all texts of sd and autoregressive: one distribution."
+POOLED = "minus sd: quality is compared with all texts of sd and autoregressive: one distribution."
 SAME_DRAFTER = (
     "Speeds are relative to sd with the same drafter; that of sd with another drafter, to plain sd."
 )
@@ -224,9 +224,11 @@ def above_front(
     gap = gap_between(heads, points, gain)
     if np.isnan(gap.reached.gains(gain).value[0, : len(heads)]).any():  # nothing was drafted
         return
+    before, beyond = gap.between
+    between = f"{before} to {beyond}" if beyond else f"beyond {before}"
     facts = method.facts([length], length, gap.reached, list(range(len(heads)))) | {
         "against": front,
-        "between": " to ".join(name or "none" for name in gap.between),
+        "between": between if before else f"below {beyond}",
         "step": gap.step,
         "coarse": gap.coarse,
     }

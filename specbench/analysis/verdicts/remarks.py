@@ -157,13 +157,16 @@ def _equality(cell: GreedyFacts) -> str:
     forks, beyond = cell.forks, cell.beyond
     sentence += (
         "; where they first differ, the two likeliest tokens are "
-        f"{number(median(cell.margins), '.2g')} apart (median), "
+        f"{number(median(cell.margins), '.2g')} apart in probability (median), "
     )
     if not beyond:
-        return f"{sentence}which rounding {'explains' if cell.lossless else 'could explain'}"
+        explains = "explains" if cell.lossless else "or the rule may explain"
+        return f"{sentence}which rounding {explains}"
     more = f"{beyond} of {forks} first differences are more than rounding explains"
     if cell.lossless:
         return f"{sentence}but {more}: find the fault with `specbench check`"
+    if cell.lossless is None:  # of a server
+        return f"{sentence}and {more}: by a lossy rule, or a fault (`specbench check --server URL`)"
     return f"{sentence}and {more}, since {cell.method} may change greedy texts"
 
 

@@ -30,8 +30,8 @@ from specbench.runs.frames import rows_of
 
 DIFFER, SAME, UNKNOWN = "texts differ", "no difference seen", "not known"
 FEW = (
-    "too few texts of a prompt show whether they follow the distribution of {}: measure with "
-    "--repeats 8"
+    "each prompt has too few texts to show whether they follow the distribution of {}: measure "
+    "with --repeats 8"
 )
 FIGURES = ("same_texts_p", "same_texts_power")
 ENOUGH = 0.8  # power that a requirement asks for
@@ -122,10 +122,10 @@ def _by_prompt(base: pd.DataFrame, cell: pd.DataFrame) -> tuple[list[list[Text]]
 def _sentence(outcome: Sampled, p: float, against: str) -> str:
     value = "p < .001" if p < 0.001 else f"p = {p:.2g}".replace("0.", ".")
     if p <= LEVEL:
-        likeness = "more" if outcome.is_alike else "less"
+        varied = "less" if outcome.is_alike else "more"
         return (
-            f"texts differ from those of {against} ({value}): they are {likeness} alike than its "
-            "own"
+            f"texts differ from those of {against} ({value}): those of a prompt vary {varied} than "
+            "its own"
         )
     return (
         f"texts follow the distribution of {against} as far as {outcome.texts} texts of each on "

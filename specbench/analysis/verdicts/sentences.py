@@ -242,7 +242,7 @@ def margin_verdict(row: Row) -> Row:
     by_requests, baseline = row[CONCURRENCY] == row[CONCURRENCY], row["against"]
     if row["n"] < FEWEST:
         few = (
-            f"too few answers to the same prompts by {baseline} with {row['load']:.0f} at once "
+            f"too few answers to the same prompts by {baseline} at concurrency {row['load']:.0f} "
             f"(n = {row['n']:.0f}; at least {FEWEST} are needed)"
         )
         sentence = f"{row['label']}: {'; '.join(filter(None, (few, row['remarks'])))}"
@@ -313,8 +313,8 @@ def _margin_quality(row: Row) -> tuple[str | None, str, float]:
     if low <= least and evidence:
         return loss, f"{difference}{evidence}not shown to be within {margin}", math.nan
     if low <= least:
-        differing = f"(the scores of {percent(row['differ'], '.1f')} differ)"
-        decide = f"{decide} prompts would decide {differing}"
+        differing = f"(scores differ on {percent(row['differ'], '.1f')} of prompts)"
+        decide = f"{decide} prompts would decide if both are equal {differing}"
         return loss, f"{difference}not shown to be within {margin}; {decide}", more
     difference += evidence
     if scale * row["low_with_failures"] <= least:
@@ -325,4 +325,5 @@ def _margin_quality(row: Row) -> tuple[str | None, str, float]:
         return loss, f"{difference} {unseen} of failed answers; {decide} would decide", more
     if scale * row["lowest"] <= least:
         return loss, f"{difference}not within {margin} if the missing answers are wrong", math.nan
-    return EXCLUDED, f"{difference}within {margin}", math.nan
+    whole = f"{difference}within {margin}" if low <= 0 else difference.removesuffix(", ")
+    return EXCLUDED, whole, math.nan

@@ -82,9 +82,9 @@ def _seconds(side: pd.DataFrame, *, drafts: bool) -> str:
     digits = max(0, 2 - math.floor(math.log10(prefill + decode)))
     total, first = round(prefill + decode, digits), round(prefill, digits)
     return (
-        f"{total:.{digits}f} s ({first:.{digits}f} "
-        f"{'until the first token' if first_tokens else 'prefill'} + {total - first:.{digits}f} "
-        f"{'rounds' if in_rounds else 'later tokens'})"
+        f"{total:.{digits}f} s ({'until the first token' if first_tokens else 'prefill'} "
+        f"{first:.{digits}f} s, {'rounds' if in_rounds else 'later tokens'} "
+        f"{total - first:.{digits}f} s)"
     )
 
 

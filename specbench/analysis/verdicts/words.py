@@ -35,10 +35,11 @@ EXCLUDED, SHOWN, OPEN = "excluded", "shown", "open"
 SAME = "same server"
 CONCURRENCY = "concurrency"  # the name of a server's load in the column ``settings``
 
-WHOLE = "compare --legend explains all."
+WHOLE = "compare --legend explains more."
 #: What words of a verdict mean, beside which this text stands.
 _MEANINGS = {
-    ("faster", "slower"): "by the 95 % interval, beyond the noise of times",
+    ("faster", "slower"): "by the 95 % interval, and beyond the noise of times if it was measured",
+    ("within noise",): "no further from 1 than sd is from itself",
     ("better", "worse"): "in quality, between the ends of the interval",
     ("within",): "a larger loss is excluded, also if missing answers are wrong",
     ("open",): "neither a difference nor that there is none is shown",
@@ -76,7 +77,7 @@ def word(row: Row) -> str:
 
 def legend(verdicts: Iterable[str]) -> str:
     """Explain the words that some verdicts use."""
-    used = {*re.findall(r"[a-z]+", " ".join(verdicts))}
+    used = {*re.findall(r"within noise|[a-z]+", " ".join(verdicts))}
     parts = [
         f"{', '.join(word for word in words if word in used)}: {meaning}."
         for words, meaning in _MEANINGS.items()

@@ -1,7 +1,7 @@
 """Weights in the layout that oneDNN reads fastest, for bfloat16 on a CPU.
 
-A product of a few tokens takes as long as reading its weights, and PyTorch reads those of a linear
-layer at two thirds of the memory's speed. Packed weights are read at all of it. The weights
+A product of a few tokens takes as long as reading its weights, and packed ones are read faster than
+those of a linear layer (``tasks/measure/packed_products.py``). The weights
 themselves stay for whatever else reads them; those of a file are mapped and need no further memory.
 """
 

@@ -1,8 +1,8 @@
 """Weights in the layout that oneDNN reads fastest, for bfloat16 on a CPU.
 
 A product of a few tokens takes as long as reading its weights, and packed ones are read faster than
-those of a linear layer (``tasks/measure/packed_products.py``). The weights
-themselves stay for whatever else reads them; those of a file are mapped and need no further memory.
+those of a linear layer (``tasks/measure/packed_products.py``). The weights themselves stay for
+whatever else reads them; those of a file are mapped and need no further memory.
 """
 
 from __future__ import annotations

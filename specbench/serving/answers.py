@@ -246,9 +246,7 @@ def _read_chunks(streamed: Streamed, chat: bool, server: str) -> _Chunks:
         token_ids = choice.get("token_ids")  # of vLLM, or of llama.cpp's verbose answers
         token_ids = _part(value, VERBOSE).get("tokens", []) if token_ids is None else token_ids
         if not isinstance(token_ids, list) or not all(type(t) is int and t >= 0 for t in token_ids):
-            raise UsageError(
-                f"{server} answers the token_ids {excerpt(token_ids)}, which are none: {API}"
-            )
+            raise UsageError(f"{server} answers {excerpt(token_ids)} as token_ids: {API}")
         answer |= {name: part for name, part in value.items() if part not in (None, "")}
         reason = reason_of(choice)
         last |= {n: p for n, p in choice.items() if p is not None and n != "finish_reason"}

@@ -159,7 +159,9 @@ def rounds_table(findings: Sequence[Finding]) -> Table:
     columns = [
         Column(name) for name in ("method", "texts", *(head for head, _ in COMPARED.values()))
     ]
-    notes = [SMALLEST_SHARE]
+    levels = sorted({f.facts["alpha"] for f in findings if "alpha" in f.facts})
+    notes = [f"Smallest p: a row fails below {level:.1g}." for level in levels[-1:]]
+    notes.append(SMALLEST_SHARE)
     if any(finding.verdict == NO_LAW for finding in findings):
         notes.append(WITHOUT_LAW)
     title = "Sampled rounds against their exact laws"

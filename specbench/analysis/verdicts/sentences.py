@@ -253,7 +253,7 @@ def margin_verdict(row: Row) -> Row:
     low, high = (round(row[LENGTH + end], 2) for end in ENDS[1:])
     counts = {
         "answers are missing": "missing",
-        f"answers are missing of {baseline}": "missing_in_baseline",
+        f"answers of {baseline} are missing": "missing_in_baseline",
     }
     noise = row["again"] and (speed != UNSHOWN or sign(row, QUALITY_LESS) != UNSHOWN)
     parts = [

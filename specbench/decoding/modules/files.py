@@ -60,7 +60,7 @@ def configured(values: Mapping[str, Any], target: Any, stored: Shapes) -> DraftM
     for name, value, supported in (
         ("hidden_act", shape.hidden_act, ("silu",)),
         ("rope_type", rope_type, ("default", *ROPE_INIT_FUNCTIONS)),
-        ("parity of head_dim", (shape.head_dim or 0) % 2, (0,)),
+        ("head_dim modulo 2", (shape.head_dim or 0) % 2, (0,)),
     ):
         if value not in supported:
             accepted = " or ".join(map(str, supported))

@@ -224,11 +224,11 @@ def above_front(
     gap = gap_between(heads, points, gain)
     if np.isnan(gap.reached.gains(gain).value[0, : len(heads)]).any():  # nothing was drafted
         return
-    before, beyond = gap.between
-    between = f"{before} to {beyond}" if beyond else f"beyond {before}"
+    low, high = gap.between
+    outside = f"below {high}" if high else f"beyond {low or 'the front'}"
     facts = method.facts([length], length, gap.reached, list(range(len(heads)))) | {
         "against": front,
-        "between": between if before else f"below {beyond}",
+        "between": f"{low} to {high}" if low and high else outside,
         "step": gap.step,
         "coarse": gap.coarse,
     }

@@ -111,7 +111,7 @@ def bench_cells(
             with suppress(UsageError):
                 return find_head(pair, task)
         if head is None:
-            notes.append(f"pair {pair.name} has no suitable head: diversed uses an untrained one")
+            notes.append(f"pair {pair.name} has no suitable head: an untrained one is used")
         return find_head(pair, task, head or UNTRAINED)
 
     with_heads = [(method, with_head(parameters, find)) for method, parameters in variants]

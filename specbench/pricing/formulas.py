@@ -20,7 +20,7 @@ from specbench.errors import UsageError, require
 from specbench.pricing.bounds import Kind, bound
 from specbench.pricing.costs import LARGE_VOCABULARY, OF_SERVER, Costs
 from specbench.pricing.heads import DraftPasses
-from specbench.pricing.machines import GIB, Deployment, engines
+from specbench.pricing.machines import GIB, Deployment
 from specbench.pricing.shapes import ServedModel
 
 FEW = 8  # rows that kernels without tiles multiply, in llama.cpp
@@ -204,5 +204,5 @@ def computed_costs(
         seconds[None, ..., 1],
         prompts,
         bound(Kind.of(server, target, drafter)),
-        OF_SERVER if is_large and server.engine == engines()["llama.cpp"] else "",
+        OF_SERVER if is_large and server.engine.few_rows else "",
     )

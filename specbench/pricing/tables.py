@@ -38,7 +38,7 @@ def priced_rows(
     for drafter, rule in drafters:
         whole = drafting(scores, drafter, rule, max(lengths))
         # With a one-hot q, or drafts that are checked one by one, the rule does not matter.
-        alike = drafter.copies or drafter.greedy or rule not in ("match", "block")
+        alike = drafter.copies or drafter.greedy or rule == "sd"
         label = f"{drafter}" if alike else f"{drafter}, {rule}"
         for length, policy in product(lengths, policies):
             rounds = visits(whole.within(length), policy)

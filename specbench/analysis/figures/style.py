@@ -33,6 +33,7 @@ from specbench.analysis.tables.shown import ENDS
 from specbench.analysis.tables.table import to_csv
 from specbench.errors import UsageError, printable, unknown
 from specbench.files import make_folder, write_atomically
+from specbench.methods.registry import METHODS
 from specbench.plugins import short_name
 
 #: A matplotlib marker: a letter, (corners, 1 for a star, angle), or the corners themselves.
@@ -162,7 +163,7 @@ def look(method: str) -> Look:
     A server that verifies by a method, such as ``vllm-sd``, has its colour and marker, but is open.
     """
     _, dash, rule = method.partition("-")
-    if dash and method not in LOOKS and rule in LOOKS:
+    if dash and method not in {*LOOKS, *METHODS} and rule in LOOKS:
         return look(rule)._replace(open=True)
     arms = _arms.get()
     number = arms.index(method) if method in arms else crc32(short_name(method).encode())

@@ -137,7 +137,7 @@ def _compared(rows: Sequence[Row]) -> Iterator[tuple[str, Row, Row]]:
     for kind, changes in kinds.items():
         for row in rows:
             base = by_key.get(_key(row | changes), row)
-            if base is not row and (kind != ROUND_OVER_SD or row["method"] == "diversed"):
+            if base is not row:
                 yield kind, row, base
 
 

@@ -43,8 +43,8 @@ class Drafting(NamedTuple):
     q: Floats  # [B, T, N] probability under the draft of the drafted token
     top: Floats  # [B, T, N] largest probability under the draft
     entropy: Floats  # [B, T, N] of the draft, nats
-    reach: Floats  # [B, T, N + 1] probability that at least so many drafts are accepted
-    most: Integers  # [B, T] drafts that can be proposed
+    reach: Floats  # [B, T, N + 1] probability that so many drafts are accepted; 1 while drafting
+    most: Integers  # [B, T] drafts that can be proposed; while drafting, one more than so far
     length: Integers  # [B] tokens of each text
 
     @property
@@ -167,10 +167,6 @@ def leading(flags: NDArray[np.bool_]) -> Integers:
     return number
 
 
-POLICIES = {chosen.name: chosen for chosen in declared_in(sys.modules[__name__], Policy)}
-"""Every policy by name."""
-
-
 def get_policy(name: str) -> Policy:
     """Return a policy by ``NAME``, ``NAME:VALUE``, or ``FILE.py:FUNCTION``.
 
@@ -258,3 +254,7 @@ def require_predictable(chosen: Policy) -> None:
         f"{chosen.name} looks at the tokens that it drops, so the texts would no longer be the "
         "target's: choose another policy",
     )
+
+
+POLICIES = {chosen.name: chosen for chosen in declared_in(sys.modules[__name__], Policy)}
+"""Every policy by name."""

@@ -46,8 +46,8 @@ def configured(values: Mapping[str, Any], target: Any, stored: Shapes) -> DraftM
     name, model = values.get("speculators_model_type", flat), layer.get("model_type", "llama")
     if name not in MODULES or model != "llama":
         raise UsageError(
-            f"its architecture {architecture} ({name}, {model}) is not an EAGLE-3, MTP or block "
-            "module with a Llama layer: choose one in the format of speculators or SpecForge"
+            f"its architecture {architecture} ({name}, {model}) is none of {', '.join(MODULES)} "
+            "with a Llama layer: choose a module in the format of speculators or SpecForge"
         )
     kind, depth = MODULES[name], target.num_hidden_layers
     if layer.get("attention_bias"):

@@ -53,8 +53,8 @@ class GatedFormat(TableFormat):
     require: str | None = option(
         None,
         "End with exit code 1 unless (within) every method is shown to be within --margin of "
-        "--against; (same-distribution) none is shown to sample otherwise, by texts that show "
-        "greedy ones in one of five answers in 80 % of runs.",
+        "--against; (same-distribution) none is shown to sample otherwise, and greedy texts "
+        "in one of five answers would be seen in 80 % of such runs.",
         choices=(WITHIN, SAMPLED),
         shown="nothing",
         needs={"against": "{} needs --against METHOD and --margin POINTS: add both"},

@@ -124,7 +124,7 @@ def price(
         if compared:
             tables.append(comparison_table(compared, f"Recorded rounds: {setting}"))
         if off := [deviation for deviation in deviations(scores) if deviation.is_sure]:
-            tables.append(deviation_table(off, f"Not zero, unlike for the target: {setting}"))
+            tables.append(deviation_table(off, f"Zero for the target, but not here: {setting}"))
             doubts.append(f"the texts of {task} are not drawn from the target at these settings")
         doubts += [
             f"{comparison.label} on {task} has other rounds than its price, so its drafts depend "

@@ -24,6 +24,7 @@ from specbench.methods.registry import AUTOREGRESSIVE, get_method
 from specbench.plugins import digest_of, short_name
 from specbench.runs.columns import TIMED_BASELINE
 from specbench.runs.configuration import CellConfig, Settings, TaskConfig
+from specbench.runs.labels import SERVERS
 from specbench.runs.model import SampleRecord
 from specbench.serving.arm import Arm
 from specbench.tasks.example import Example
@@ -31,8 +32,6 @@ from specbench.tasks.metrics import GREEDY, get_metric
 from specbench.tasks.task import Task
 
 SampleIndex = tuple[int, int, int, int]  # indices of task, repeat, example and cell
-
-SERVERS = "servers"  # their engine in tables
 
 _BASELINES = (AUTOREGRESSIVE, "sd")  # timed again in every session
 

@@ -7,8 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from specbench.engine.pairs import without_draft
-from specbench.experiment.plan import SERVERS, Plan, SampleIndex
+from specbench.experiment.plan import Plan, SampleIndex
 from specbench.experiment.rounding import Fork, Lead
+from specbench.runs.labels import SERVERS
 from specbench.serving.arm import TOKENS
 
 if TYPE_CHECKING:

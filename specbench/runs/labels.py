@@ -19,6 +19,7 @@ SEED = "seed-"
 # Options of ``train`` that may have several values, with the prefix of each value's folder.
 VARIANTS = FAMILIES | {"seed": SEED}
 
+SERVERS = "servers"  # the engine of their cells in tables
 LOG = "training.csv"
 FIGURES = "figures"  # subfolder for figures of a head
 _SIGNS = {p.name: p.sign for method in METHODS.values() for p in method.parameters}

@@ -23,7 +23,7 @@ from specbench.analysis.verdicts.contrasts import POOLED
 from specbench.errors import UsageError
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.runs.frames import in_order, rows_of
-from specbench.runs.labels import BUNDLED, RESULTS
+from specbench.runs.labels import BUNDLED, RESULTS, SERVERS
 
 LEARNED = "diversed"
 STRICT = "sd"
@@ -31,7 +31,7 @@ LESS = "minus sd: paired by prompt, with its 95 % interval."
 COUNTED = "tokens / round: of all rounds, also the last of a text, which its end may cut."
 PREFILL = "Seconds and tokens/s include prefill."
 NO_BASELINE = "No tokens/s relative to autoregressive, which these runs lack."
-SERVERS = (
+OF_SERVERS = (
     "Of servers, tokens/s / AR's compares engines, too: `compare RUN --against SERVER` compares "
     "servers."
 )
@@ -55,8 +55,8 @@ def figure_tables(cells: pd.DataFrame, *, intervals: bool = False) -> Iterator[T
         notes = [*without_speedup(rows), *([COUNTED] if rows["acceptance_length"].any() else [])]
         if rows["seconds_per_sample"].any():
             notes.append(PREFILL)
-        if str(rows["engine"].iloc[0]).endswith("servers") and rows[SPEEDUP].any():
-            notes.append(SERVERS)
+        if str(rows["engine"].iloc[0]).endswith(SERVERS) and rows[SPEEDUP].any():
+            notes.append(OF_SERVERS)
         groups = [", ".join(timed["label"].unique()) for _, timed in rows.groupby("session")]
         if rows["seconds_per_sample"].any() and len(groups) > 1:  # not all were timed together
             # Its baseline was timed with each group that has a speed-up.

@@ -39,7 +39,7 @@ WHOLE = "compare --legend explains more."
 #: What words of a verdict mean, beside which this text stands.
 _MEANINGS = {
     ("faster", "slower"): "by the 95 % interval, and beyond the noise of times if it was measured",
-    ("within noise",): "no further from 1 than sd is from itself",
+    ("within noise",): "not beyond what sd differs from itself",
     ("better", "worse"): "in quality, between the ends of the interval",
     ("within",): "a larger loss is excluded, also if missing answers are wrong",
     ("open",): "neither a difference nor that there is none is shown",

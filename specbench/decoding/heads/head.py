@@ -164,7 +164,7 @@ def _described(folder: Path, pair: LoadedPair) -> tuple[str, dict[str, Tensor]]:
         raise UsageError(
             f"the head in {folder} was trained for other weights than those of {pair.name} (it "
             f"names {shown(description.get('pair') or 'another pair')}): train one for this pair "
-            "or leave out methods with one"
+            "or leave out methods with a head"
         )
     return kind, weights
 

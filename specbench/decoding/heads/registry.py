@@ -87,14 +87,14 @@ def find_head(
         names = ", ".join(_heads_in(folders))
         raise UsageError(
             f"pair {spec.name} has no head for the prompts {task}: name one with --head"
-            f"{f' ({names})' if names else ''}, or leave out methods with one"
+            f"{f' ({names})' if names else ''}, or leave out methods with a head"
         )
     command = f"`specbench train --task {task}` and these models"
     if spec.name in pairs():
         command = f"`specbench train --pair {spec.name} --task {task}`"
     raise UsageError(
         f"pair {spec.name} has no {'head' if head is None else head + ' head'} for {task}: train "
-        f"one with {command}, name one with --head, or leave out methods with one"
+        f"one with {command}, name one with --head, or leave out methods with a head"
     )
 
 

@@ -1,8 +1,10 @@
-"""Compare the results of a benchmark on a GPU with the targets of the project.
+"""Compare a benchmark on a GPU with the targets of the project, and a round with its limit.
 
     python tasks/measure/marks.py RESULTS [--engine NAME]
 
-RESULTS is a folder of ``specbench bench``; targets that it did not measure are blank.
+RESULTS is a folder of ``specbench bench``; targets that it did not measure are blank. The second
+table says in which parts a round of ``sd`` exceeds its limit, the time to read weights, keys and
+values at the rate of a copy.
 """
 
 from __future__ import annotations
@@ -80,8 +82,34 @@ def targets(results: Results) -> Iterator[Target]:
         yield Target(f"{method}: tokens/s at batch 32 over batch 1", 12, batched)
 
 
+def excesses(results: Results, rate: float = 0.8) -> Iterator[list[str]]:
+    """Yield a row per part of a round of ``sd`` at batch 1: time, limit and excess, in ms.
+
+    The target's limit is that of a pass of ``autoregressive``: a few more tokens of keys and values
+    are next to nothing.
+    """
+    one = results.table[results.table["batch_size"] == 1]
+    alone = one.query("method == @AUTOREGRESSIVE")
+    drafted = one.query("method == @SD and forced_acceptance == @rate")
+    if alone.empty or drafted.empty:
+        return
+    pass_limit, row = float(alone.iloc[0]["limit_seconds"]), drafted.iloc[0]
+    draft_limit = row["limit_seconds"] - pass_limit
+    parts = {
+        "drafting": (row["draft_seconds"], draft_limit),
+        "the target's pass": (row["verify_seconds"], pass_limit),
+        "acceptance": (row["accept_seconds"], 0.0),
+        "the rest": (row["other_seconds"], 0.0),
+        "round": (row["round_seconds"], row["limit_seconds"]),
+    }
+    for name, (seconds, limit) in parts.items():
+        numbers = [seconds, limit, seconds - limit]
+        over = f"{seconds / limit:.2f}" if limit else ""
+        yield [name, *(f"{1000 * number:.3f}" for number in numbers), over]
+
+
 def main() -> None:
-    """Print each target, the measurement, and whether it is met."""
+    """Print each target, the measurement, and whether it is met; then the parts of a round."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("results", type=Path, help="folder of specbench bench")
     parser.add_argument("--engine", default="graph")
@@ -90,6 +118,8 @@ def main() -> None:
     rows = [target.row(options.engine) for target in targets(results)]
     names = ("engine", "target", "promised", "measured", "met")
     print_table(Table("", [Column(name) for name in names], rows, stub=2))
+    parts = ("part of a round of sd", "ms", "limit", "above it", "over limit")
+    print_table(Table("", [Column(name) for name in parts], [*excesses(results)], stub=1))
 
 
 if __name__ == "__main__":

@@ -5,12 +5,15 @@ import os
 import subprocess
 import sys
 import time
+from itertools import pairwise
+from math import nan
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from tasks.measure import attention_kernels, gpu_hour
+from tasks.measure import attention_kernels, gpu_hour, marks
 from tasks.measure.gpu_hour import SKIPPED, Part, hour, parts
 from tests.engine.tiny import tiny_pair
 
@@ -115,19 +118,66 @@ hour(known, known, pathlib.Path({str(tmp_path / "out")!r}), MACHINE)
     assert records(tmp_path / "out") == {"first": "ok", "second": "ok"}
 
 
+def test_no_part_begins_that_the_minutes_left_do_not_hold(tmp_path, capsys):
+    long = part("long", "print('too long')")._replace(minutes=2)
+    slow = part("slow", "import time; time.sleep(600)")._replace(minutes=0.01)
+    short = part("short", "print('in time')")._replace(minutes=0.01)
+    assert not hour([long, short, slow], [long, short, slow], tmp_path, MACHINE, minutes=0.15)
+    results = records(tmp_path)
+    assert results.pop("slow").startswith("stopped after 0.1") and results == {"short": "ok"}
+    assert "long: not begun, it takes about 2 min" in capsys.readouterr().err
+
+
 def test_the_parts_are_commands_that_exist(tmp_path):
-    all_parts = parts(tmp_path)
+    all_parts = parts(tmp_path, sources=Path("a folder/texts"))
     names = [part.name for part in all_parts]
     assert len(set(names)) == len(names)
-    kinds = ("bench", "eager", "compile")
-    assert {f"{kind}-{pair}" for kind in kinds for pair in gpu_hour.PAIRS} < set(names)
-    assert names[:2] == ["refilled-small-llama", "refilled-large-llama"]
-    assert names.index("bench-llama") + 1 == names.index("targets")
+    assert names[:4] == ["refilled-small-llama", "refilled-large-llama", "bench-llama", "targets"]
+    for kind in ("bench", "eager", "compile"):
+        of_pairs = [names.index(f"{kind}-{pair}") for pair in ("llama", "qwen3", "gemma3")]
+        assert of_pairs[0] < names.index("tests") < names.index("larger-decide") < of_pairs[1]
     for part in all_parts:
         for word in part.command:
-            if word.endswith(".py"):
+            assert "{" not in word
+            if word.endswith((".py", ".toml")):
                 assert (ROOT / word.removeprefix("--ignore=")).is_file(), word
-        assert "cuda" in part.command or "gpu" in part.command or part.name == "targets"
+        others = ("targets", "larger-front")
+        assert "cuda" in part.command or "gpu" in part.command or part.name in others
+    command = next(part.command for part in all_parts if part.name == "larger-draft")
+    assert command[-2:] == ["--sources", "a folder/texts"]
+    assert str(gpu_hour.LARGER) in command
+
+
+def test_a_rehearsal_has_every_part_of_the_first_pair_without_a_gpu(tmp_path):
+    rehearsed = parts(tmp_path, rehearse=True)
+    names = [part.name for part in parts(tmp_path)]
+    assert [part.name for part in rehearsed] == names[: len(rehearsed)]
+    assert {name.partition("-")[2] for name in names[len(rehearsed) :]} == {
+        *("qwen2.5-coder", "qwen3", "gemma3")
+    }
+    on_gpu = {"vllm", "sanitizer"}  # skipped for want of a program
+    for part in rehearsed:
+        devices = [b for a, b in pairwise(part.command) if a == "--device"]
+        assert part.name in on_gpu or devices[-1:] in ([], ["cpu"]), part.name
+        assert str(gpu_hour.LARGER) not in part.command
+
+
+def test_what_a_round_spends_above_its_limit_adds_up():
+    columns = [*("batch_size", "method", "forced_acceptance", "limit_seconds", "draft_seconds")]
+    columns += ["verify_seconds", "accept_seconds", "other_seconds", "round_seconds"]
+    results = object.__new__(marks.Results)
+    alone = [1, "autoregressive", nan, 3.5e-3, 0, 4.1e-3, 0, 0.1e-3, 4.2e-3]
+    drafted = [1, "sd", 0.8, 6.5e-3, 4.8e-3, 4.25e-3, 0.2e-3, 0.15e-3, 9.4e-3]
+    batched = [4, "sd", 0.8, *[1] * 6]
+    results.table = pd.DataFrame([batched, alone, drafted], columns=columns)
+    rows = {name: cells for name, *cells in marks.excesses(results)}
+    assert rows["drafting"] == ["4.800", "3.000", "1.800", "1.60"]
+    assert rows["the target's pass"] == ["4.250", "3.500", "0.750", "1.21"]
+    assert rows["round"] == ["9.400", "6.500", "2.900", "1.45"]
+    above = [float(cells[2]) for cells in rows.values()]
+    assert sum(above[:-1]) == pytest.approx(above[-1])
+    results.table = results.table[results.table["method"] == "sd"]
+    assert [*marks.excesses(results)] == []
 
 
 def test_the_machine_is_described_in_another_process():
@@ -154,7 +204,7 @@ from tasks.measure import gpu_hour
 from tasks.measure.test_gpu_hour import MACHINE, part
 child = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
 gpu_hour.machine = lambda: MACHINE
-gpu_hour.parts = lambda folder: [part("long", child)]
+gpu_hour.parts = lambda *options: [part("long", child)]
 sys.argv = ["gpu_hour.py", "--output", {str(tmp_path)!r}]
 gpu_hour.main()
 """

@@ -13,6 +13,7 @@ from specbench.analysis.statistics.intervals import (
     ratio,
 )
 from specbench.analysis.verdicts.compare import compare, verdict_rows, verdicts
+from specbench.analysis.verdicts.margin import margin_rows
 
 
 @pytest.fixture
@@ -54,6 +55,21 @@ def test_the_mean_over_seeds_is_that_of_the_single_heads_in_one_sentence(seeded)
         single, mean = (of_metric[of_metric["seeds"] == count] for count in (1, 3))
         assert len(single) == 3
         assert mean["value"].item() == pytest.approx(single["value"].mean())
+
+
+def test_a_loss_on_few_prompts_is_as_open_for_the_mean_as_for_its_heads(seeded):
+    """A third of the difference on one prompt of 60 cannot tell what such prompts cost."""
+    samples = seeded([0.8, 0.8, 0.8])
+    scores = samples.groupby("sample_id")["quality"].transform("first").round(2)
+    lost = samples["method"].eq("diversed") & samples["sample_id"].eq("p007")
+    samples["quality"] = scores - 0.3 * lost
+    for metric, at in ((QUALITY_LESS, ["acceptance"]), (ABOVE, ["acceptance"])):
+        rows = compare(samples, at).rows.query("metric == @metric")
+        single, mean = (rows[rows["seeds"] == count].iloc[0] for count in (1, 3))
+        assert mean["ci_low"] <= single["ci_low"] + 0.001 and mean["ci_low"] < -0.05, metric
+        assert mean["ci_high"] >= single["ci_high"] - 0.001, metric
+    named = margin_rows(samples, "sd", 2).query("seeds == 3").iloc[0]
+    assert named[f"{QUALITY_LESS}_low"] < -0.05 and named[f"{QUALITY_LESS}_high"] > 0.05
 
 
 def test_heads_added_to_a_run_join_their_recipe_without_times(seeded):

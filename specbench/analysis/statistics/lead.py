@@ -49,19 +49,20 @@ def lead(leads: Floats, quality: Floats, gains: Gains, over_coin: float = float(
     if not (gains.denominator[:, :heads].sum(axis=0) > 0).all():  # no gain, as without drafts
         return Interval(float("nan"), float("nan"), float("nan"), n)
     crossed = crossfitted_leads(quality, gains, heads)
+    means = crossed.mean(axis=1)
     if heads == 1:
         variance = float(leads[1:, 0].var()) * n / max(n - 1, 1)
         best = intervals.student(float(leads[0, 0]), n, (variance, n - 1))
-        other = intervals.mean_of_units(crossed[:, 0])
-        wider = with_rare_differences(other, crossed[:, 0])
-        if wider != other:  # few prompts differ, so neither end is known
-            p, low = max(best.p, wider.p), min(best.low, wider.low)
-            best, other = best._replace(low=low, p=p), wider
+        other = intervals.mean_of_units(means)
     else:
         best = intervals.mean_over_seeds(leads, n)
         other = intervals.mean_over_seeds(intervals.bootstrap(crossed) / n, n)
     if np.isnan(other.low):
         return other
+    wider = with_rare_differences(other, means)
+    if wider != other:  # few prompts differ, so neither end is known
+        p, low = max(best.p, wider.p), min(best.low, wider.low)
+        best, other = best._replace(low=low, p=p), wider
     low, high = min(best.low, other.value), other.high
     p = 2 * min(_above(best), 1 - _above(other), 0.5)
     reached = float(quality[:, :heads].mean())

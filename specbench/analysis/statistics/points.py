@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from specbench.analysis.statistics import estimates, intervals
 from specbench.analysis.statistics.blocks import by_time_unit, count_blocks
 from specbench.analysis.statistics.intervals import Floats, Interval, Statistic, ratio
+from specbench.analysis.statistics.proportions import with_rare_differences
 from specbench.errors import UsageError
 from specbench.methods.registry import AUTOREGRESSIVE, METHODS, PARAMETER_COLUMNS, from_columns
 from specbench.plugins import short_name
@@ -258,6 +259,15 @@ class Points:
         """Return quality and gain of each unit, [units, points]; see ``intervals.unit_values``."""
         of_units = self._figures(self.sums, intervals.unit_values)
         return of_units.quality, of_units.gains(gain)
+
+    def quality_less(self, reached: PointEstimates, heads: Sequence[int], base: int) -> Interval:
+        """Return the mean quality of heads minus a point's.
+
+        It is that of ``reached`` (``PointEstimates.contrast``), wider where few prompts differ.
+        """
+        quality = self._figures(self.sums, intervals.unit_values).quality
+        figure = reached.contrast(estimates.QUALITY_LESS, heads, base)
+        return with_rare_differences(figure, quality[:, heads].mean(axis=1) - quality[:, base])
 
     def estimates_with_fastest(
         self, *groups: Sequence[int]

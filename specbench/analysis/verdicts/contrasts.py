@@ -164,8 +164,9 @@ def versus_sd(
     # The point of ``sd`` at the method's only draft length.
     same = next((point for point in groups[1] if [every[point].draft_length] == lengths), None)
     if same is not None:
-        figures = {QUALITY_LESS: reached.contrast(QUALITY_LESS, points, same)}
-        if len(settings) == 1:
+        if len(method.heads) > 1:
+            figures = {QUALITY_LESS: together.quality_less(reached, points, same)}
+        else:
             of_target = pd.concat([setting.samples for setting in target])
             figures = {
                 name: estimates.contrast(settings[0].samples, of_target, name) for name in texts

@@ -270,9 +270,11 @@ def _mean(heads: Sequence[pd.DataFrame], base: pd.DataFrame, rows: pd.DataFrame)
         return dict(rows.iloc[0])
     sides = [Setting(first_decodes(side)) for side in (*heads, base)]
     seeds = range(len(heads))
-    texts = shared_points(scored_alike(sides)).estimates()
+    points = shared_points(scored_alike(sides))
+    texts, baseline = points.estimates(), len(heads)
     figures = {
-        metric: texts.contrast(metric, seeds, len(heads)) for metric in (QUALITY_LESS, LENGTH)
+        QUALITY_LESS: points.quality_less(texts, seeds, baseline),
+        LENGTH: texts.contrast(LENGTH, seeds, baseline),
     }
     sessions = {head["session"].iloc[0] for head in heads}
     sides[-1] = Setting(without_repeats(base[base["session"].isin(sessions)]))
@@ -280,7 +282,7 @@ def _mean(heads: Sequence[pd.DataFrame], base: pd.DataFrame, rows: pd.DataFrame)
         figures[metric] = _UNKNOWN
         if len(sessions) == 1 and rows[f"{metric}_low"].notna().all():
             clock = timed_points(sides).estimates()
-            figures[metric] = clock.contrast(metric, seeds, len(heads))
+            figures[metric] = clock.contrast(metric, seeds, baseline)
     low = figures[QUALITY_LESS].low
     lowered = rows[["low_with_failures", "lowest"]].sub(rows[f"{QUALITY_LESS}_low"], axis=0).min()
     return {

@@ -91,8 +91,7 @@ def entropy_of(p: Tensor) -> Tensor:
 
     On a CPU, PyTorch's ``entr`` and ``xlogy`` take three times as long.
     """
-    entropy: Tensor = p.clamp_min(torch.finfo(p.dtype).tiny).log_().neg_().mul_(p).sum(-1)
-    return entropy
+    return p.clamp_min(torch.finfo(p.dtype).tiny).log_().neg_().mul_(p).sum(-1)
 
 
 def in_blocks(rows: Tensor, fill: float) -> Tensor:
@@ -111,8 +110,7 @@ def likeliest_token(rows: Tensor) -> Tensor:
     blocks = in_blocks(rows, -torch.inf)
     block = blocks.amax(-1).argmax(-1)
     row = torch.arange(len(rows), device=rows.device)
-    token: Tensor = BLOCK * block + blocks[row, block].argmax(-1)
-    return token
+    return BLOCK * block + blocks[row, block].argmax(-1)
 
 
 def normalise(mass: Tensor, fallback: Tensor) -> Tensor:

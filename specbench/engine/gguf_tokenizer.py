@@ -139,5 +139,4 @@ def _converted(metadata: Mapping[str, Any], tokens: Sequence[str]) -> Tokenizer:
     }
     values["tokens"] = list(tokens)
     backend, _ = convert_gguf_tokenizer(metadata["general.architecture"], values)
-    converted: Tokenizer = backend
-    return converted
+    return backend

@@ -10,12 +10,6 @@ from transformers import PreTrainedTokenizerBase
 from specbench.tasks.thoughts import is_mark
 
 
-@cache
-def detokenizer_of(tokenizer: PreTrainedTokenizerBase) -> Detokenizer:
-    """Return the only detokenizer of a tokenizer."""
-    return Detokenizer(tokenizer)
-
-
 class Detokenizer:
     """Makes texts of tokens, without special tokens but for the marks of thoughts."""
 
@@ -36,3 +30,7 @@ class Detokenizer:
         for string in stop:
             text = text.split(string, 1)[0]
         return text
+
+
+detokenizer_of = cache(Detokenizer)
+"""Return the only detokenizer of a tokenizer."""

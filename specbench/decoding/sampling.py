@@ -70,8 +70,7 @@ class Sampling(config.SamplingOptions):
 def softmax(logits: Tensor) -> Tensor:
     """Return the softmax of logits ``[..., V]``."""
     kernels = _kernels_for(logits)
-    result: Tensor = kernels.softmax(logits) if kernels else logits.softmax(-1)
-    return result
+    return kernels.softmax(logits) if kernels else logits.softmax(-1)
 
 
 def _kernels_for(rows: Tensor) -> Any:

@@ -156,9 +156,7 @@ def _note_waiting(
         )
 
 
-@cache
-def _warn_once(text: str) -> None:  # a rule is tried for every cell
-    log.warning(text)
+_warn_once = cache(log.warning)  # a rule is tried for every cell
 
 
 def _fault_of_numbers(verdict: Verdict) -> str | None:

@@ -28,7 +28,6 @@ from specbench.analysis.statistics.intervals import FEWEST
 from specbench.analysis.statistics.points import TARGET
 from specbench.analysis.tables.shown import PHASES, setting_text, shown, span, temperature_text
 from specbench.analysis.tables.table import Column, Field, Table, also, condensed, number, percent
-from specbench.analysis.verdicts.arm_remarks import ends_normally
 from specbench.analysis.verdicts.contrasts import (
     ALONE,
     ATS,
@@ -380,7 +379,8 @@ def margin_tables(rows: pd.DataFrame) -> Iterator[Table]:
             *(_field(heading, name) for name, heading in COUNTED.items()),
             also(("begin like\nrefusals", lambda row: percent(row["refused"], ".1f"))),
         ]
-        if not all(map(ends_normally, group["ends"])):
+        kinds = {end.partition(" ")[0] for ends in group["ends"] for end in ends.split(", ")}
+        if not kinds <= {"eos", "stop", ""}:
             fields.append(also(("ends", lambda row: row["ends"])))
         title = f"{task}, {temperature_text(temperature)}: against {baseline}, "
         title += f"margin {margin:g} points" + (f", {run}" if several else "")

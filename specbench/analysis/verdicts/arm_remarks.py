@@ -15,18 +15,12 @@ from specbench.runs.columns import CALLS, NOTHING, THOUGHTS
 
 LOOP = 0.5  # share of repeated 4-grams from which a text repeats itself
 ONE_SIDED, AT_LEAST = 0.05, 3  # share and number of answers that one side alone has
-ORDINARY = {"eos", "stop"}  # ends of texts
 #: What an answer without a text has.
 CONTENT_WORDS = {
     THOUGHTS: "have thoughts only",
     CALLS: "have calls of tools only",
     NOTHING: "are empty",
 }
-
-
-def ends_normally(ends: str) -> bool:
-    """Return whether texts with these ends ended by an end token or a stop string."""
-    return {end.partition(" ")[0] for end in ends.split(", ") if end} <= ORDINARY
 
 
 def remarks_on(arm: pd.DataFrame, base: pd.DataFrame) -> Iterator[str]:

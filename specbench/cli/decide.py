@@ -312,14 +312,20 @@ def _costs(
 ) -> Callable[[Basis], Mapping[DrafterKind, Costs]]:
     """Return what gives the costs of drafters: a file, a machine, or times taken here."""
     from specbench.pricing import decide as decisions
+    from specbench.pricing.costs import read_costs
     from specbench.pricing.machines import find_machine
-    from specbench.pricing.reports import costs_in
+    from specbench.pricing.reports import REPORTS, read_reports
     from specbench.pricing.source import Place, costs_of_machine, timed_costs
 
     batches, lengths, engine = sorted(options.batch_size), options.lengths, measurement.engine
     if options.costs:
-        typed = options.batch_size if "batch_size" in options.model_fields_set else ()
-        table = costs_in(options.costs, typed, None if engine == AUTO else engine)
+        first, *further = options.costs
+        if first.suffix in REPORTS:
+            typed = "batch_size" in options.model_fields_set
+            table = read_reports(options.costs, options.batch_size if typed else ())
+        else:
+            require(not further, f"--costs {first} has all costs: give it alone")
+            table = read_costs(first, None if engine == AUTO else engine)
         table.require_measured(options.batches(table), lengths)
         return lambda source: dict.fromkeys(source.drafters, table)
     if options.machine:

@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from specbench.errors import UsageError, first_line, require
-from specbench.pricing.costs import COLUMNS, OF_SERVER, Costs, costs_of, read_costs
+from specbench.pricing.costs import COLUMNS, OF_SERVER, Costs, costs_of
 
 REPORTS = (".json", ".jsonl", ".txt")
 _MLX = re.compile(r"batch_size=(\d+)|Trial \d+:.*generation_tps=([\d.]+)")
@@ -90,16 +90,6 @@ def read_reports(paths: Sequence[Path], batches: Sequence[int] = ()) -> Costs:
                 table.append((batch, length, repeat, target[repeat] + drafts, drafts))
     costs = costs_of(pd.DataFrame(table, columns=list(COLUMNS)), source)
     return replace(costs, remark=OF_SERVER) if any(map(sizes.get, names)) else costs
-
-
-def costs_in(
-    paths: Sequence[Path], batches: Sequence[int] = (), engine: str | None = None
-) -> Costs:
-    """Return the costs in reports, see ``read_reports``, or in one table, see ``read_costs``."""
-    if paths[0].suffix in REPORTS:
-        return read_reports(paths, batches)
-    require(len(paths) == 1, f"--costs {paths[0]} has all costs: give it alone")
-    return read_costs(paths[0], engine)
 
 
 def _at(seconds: Mapping[int, list[float]], rows: int) -> Any:

@@ -120,20 +120,14 @@ def default_task_names() -> list[str]:
     return [name for name in task_names() if isinstance(load_task(name).source, Generated)]
 
 
-def task_path(name_or_path: str | Path) -> Path:
-    """Return the file of a bundled task; the path of a TOML file is returned unchanged."""
-    path = Path(name_or_path)
-    if path.suffix == ".toml":
-        return path
-    names = task_names()
-    if str(name_or_path) not in names:
-        raise UsageError(unknown("task", str(name_or_path), names))
-    return definitions_folder() / f"{name_or_path}.toml"
-
-
 def load_task(name_or_path: str | Path, options: DataOptions = DataOptions()) -> Task:  # noqa: B008
     """Load a bundled task by its name, or any task from a TOML file, without reading its data."""
-    path = task_path(name_or_path)
+    path = Path(name_or_path)
+    if path.suffix != ".toml":
+        names = task_names()
+        if str(name_or_path) not in names:
+            raise UsageError(unknown("task", str(name_or_path), names))
+        path = definitions_folder() / f"{name_or_path}.toml"
     definition = read_toml(path, Definition, "task file")
     if options.shots and definition.prompt.shot is None:
         raise UsageError(

@@ -25,7 +25,7 @@ from specbench.tasks.metrics.code import (
 )
 from specbench.tasks.metrics.sandbox import launch
 from specbench.tasks.metrics.sandbox.launch import Limits
-from specbench.tasks.task import load_task, task_path
+from specbench.tasks.task import load_task
 
 from .conftest import takes_less
 
@@ -271,7 +271,7 @@ def test_a_chat_model_s_answer_passes_and_a_wrong_one_fails():
 @needs_all
 @pytest.mark.parametrize("split", ["train", "validation", "test"])
 def test_all_references_of_mbpp_pass_the_challenge_tests_too(split, tmp_path):
-    text = task_path("mbpp").read_text()
+    text = load_task("mbpp").path.read_text()
     for old, new in (
         ('"{test_list}"]', '"{test_list}", "{challenge_test_list}"]'),
         ('train = "train"\n', ""),

@@ -70,8 +70,7 @@ class Costs:
             )
         seconds = self.rounds - self.drafts if drafter.copies else self.rounds
         by_batch = np.tensordot(seconds, _weights(self.batches, batch), (1, 0))
-        by_length: Floats = by_batch @ _weights(self.lengths, length)
-        return by_length
+        return by_batch @ _weights(self.lengths, length)
 
     def prompt_seconds(self, batch: int) -> float:
         """Return the seconds per token in which prompts of other texts are read."""

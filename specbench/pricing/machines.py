@@ -100,8 +100,7 @@ class Deployment(NamedTuple):
 @cache
 def machines() -> dict[str, Machine]:
     """Return the known machines by name."""
-    table: dict[str, Machine] = read_toml(MACHINES_FILE, dict[str, Machine], "file of machines")
-    return table
+    return read_toml(MACHINES_FILE, dict[str, Machine], "file of machines")
 
 
 @cache

@@ -127,8 +127,7 @@ def windows(columns: Floats, size: int) -> Floats:
     if columns.ndim == 3:
         return columns[..., :size]
     padded = np.pad(columns, ((0, 0), (0, size - 1)))
-    following: Floats = sliding_window_view(padded, size, axis=1)
-    return following
+    return sliding_window_view(padded, size, axis=1)
 
 
 def reach_of(accepted: Floats, most: int) -> Floats:
@@ -173,8 +172,7 @@ def starts(reach: Floats, drafts: Integers, length: Integers) -> Floats:
     visits[:, 0] = 1
     for s in range(tokens):
         visits[:, s + 1 : s + 1 + size] += visits[:, s, None] * emitted[:, s]
-    inside: Floats = np.where(np.arange(tokens) < length[:, None], visits[:, :tokens], 0)
-    return inside
+    return np.where(np.arange(tokens) < length[:, None], visits[:, :tokens], 0)
 
 
 def with_one(reach: Floats) -> Floats:

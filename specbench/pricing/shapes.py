@@ -193,8 +193,7 @@ def nearest(name: str, table: Mapping[str, T]) -> T | None:
 @cache
 def known_shapes() -> dict[str, Shape]:
     """Return the well-known models by name."""
-    table: dict[str, Shape] = read_toml(MODELS_FILE, dict[str, Shape], "table of models")
-    return table
+    return read_toml(MODELS_FILE, dict[str, Shape], "table of models")
 
 
 def known_shape(name: str) -> Shape | None:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -221,18 +220,11 @@ def _copied(scores: Scores, drafter: DrafterKind, most: int) -> Drafting:
     return Drafting(sure, sure, np.zeros(shape), reach, proposed, scores.length)
 
 
-class Visits(NamedTuple):
-    """Where rounds start and how many drafts they have."""
-
-    rounds: Floats  # [B, T] expected rounds that start at each token
-    drafted: Floats  # [B, T] expected drafts of these rounds
-
-
-def visits(rounds: Drafting, policy: Policy) -> Visits:
-    """Walk along texts with a policy."""
+def visits(rounds: Drafting, policy: Policy) -> tuple[Floats, Floats]:
+    """Return the expected rounds that start at each token, and their drafts, each ``[B, T]``."""
     drafts = np.minimum(policy(rounds), rounds.most)
     started = starts(rounds.reach, drafts, rounds.length)
-    return Visits(started, started * drafts)
+    return started, started * drafts
 
 
 def price(
@@ -246,8 +238,7 @@ def price(
     """Return the expected rounds and drafts of each prompt for each N of ``lengths``."""
     whole = drafting(scores, drafter, rule, max(lengths))
     walks = [visits(whole.within(length), policy) for length in lengths]
-    rounds = [walk.rounds.sum(-1) for walk in walks]
-    drafted = [walk.drafted.sum(-1) for walk in walks]
-    sums = scores.by_prompt(np.column_stack([scores.length, *rounds, *drafted]))
+    counts = [count.sum(-1) for column in zip(*walks, strict=True) for count in column]
+    sums = scores.by_prompt(np.column_stack([scores.length, *counts]))
     expected, verified = np.split(sums[:, 1:], 2, axis=1)
     return PricedRounds(drafter, tuple(lengths), sums[:, 0], expected, verified)

@@ -15,13 +15,13 @@ import numpy as np
 import pandas as pd
 import torch
 
+from drafters.files import save_module
 from drafters.training import DrafterTraining, Report
 from specbench import __version__
 from specbench.analysis.statistics.intervals import Interval, interval, paired_ratio, ratio
 from specbench.decoding.drafters.registry import MODEL
 from specbench.decoding.drafting import Drafter
 from specbench.decoding.loop import DecodeOptions, Request, decode
-from specbench.decoding.modules.files import save_module
 from specbench.decoding.modules.loaded import LoadedModule
 from specbench.decoding.records import Generation
 from specbench.decoding.sampling import Sampling

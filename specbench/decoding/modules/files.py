@@ -14,14 +14,13 @@ from typing import Any
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save
+from safetensors.torch import load_file
 from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from specbench.decoding.modules import CONFIG, WEIGHTS
 from specbench.decoding.modules.module import MODULES, DraftModule, require_layers
 from specbench.errors import UsageError
-from specbench.files import make_folder, write_atomically
 
 LAYER = (
     *("model_type", "vocab_size", "hidden_size", "intermediate_size", "num_attention_heads"),
@@ -150,40 +149,3 @@ def require_weights(weights: Mapping[str, torch.Tensor], module: DraftModule) ->
                 f"d2t must lead to different tokens from 0 to {vocabulary - 1}: convert the module "
                 "again"
             )
-
-
-def save_module(
-    module: DraftModule, folder: Path, verifier: Mapping[str, Any], drafts: int
-) -> None:
-    """Write a module in speculators' format, in bfloat16.
-
-    ``verifier`` has the target's ``name_or_path`` and ``architectures``; servers make so many
-    ``drafts`` by default.
-    """
-    config = module.config
-    proposal = {"proposal_type": "greedy", "speculative_tokens": drafts}
-    values = {
-        "architectures": [module.architecture],
-        "speculators_model_type": module.kind,
-        "speculators_version": "0.3.0",
-        **module.values(),
-        "transformer_layer_config": {
-            **{name: getattr(config.layer, name) for name in LAYER},
-            **{"num_hidden_layers": 1, "rope_parameters": dict(config.layer.rope_parameters or {})},
-            "tie_word_embeddings": False,
-        },
-        "speculators_config": {
-            "algorithm": module.kind,
-            "default_proposal_method": "greedy",
-            "proposal_methods": [proposal | {"verifier_accept_k": 1, "accept_tolerance": 0.0}],
-            "verifier": dict(verifier),
-        },
-        "torch_dtype": "bfloat16",
-    }
-    weights = {
-        name: tensor.detach().cpu().to(torch.bfloat16 if tensor.is_floating_point() else None)
-        for name, tensor in module.state_dict().items()
-    }
-    make_folder(folder)
-    write_atomically(folder / WEIGHTS, save(weights))
-    write_atomically(folder / CONFIG, json.dumps(values, indent=2) + "\n")

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 import torch
+from drafters.files import save_module
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, Qwen3Config
 
 from specbench.decoding.drafters.registry import parse_kind
 from specbench.decoding.loop import Request
-from specbench.decoding.modules.files import build_module, load_module, save_module
+from specbench.decoding.modules.files import build_module, load_module
 from specbench.engine.loading import load_pair
 from specbench.engine.pair import LoadedPair
 from specbench.engine.pairs import Loading, get_pair

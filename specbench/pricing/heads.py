@@ -42,21 +42,14 @@ def kind_called(name: str) -> str:
     return next((kind for pattern, kind in _CALLED.items() if re.search(pattern, text)), "")
 
 
-def drafting_of(kind: str, target: ServedModel, draft: ServedModel | None) -> DraftPasses:
-    """Return what a kind of drafter runs.
-
-    Args:
-        kind: One of ``HEADS``; anything else is a draft model, or copies if there is none.
-        target: Its target.
-        draft: The draft model.
+def drafting_of(kind: str, target: ServedModel) -> DraftPasses:
+    """Return what a head runs beside its target, by its kind, one of ``HEADS``.
 
     Source: EAGLE-3 (arXiv:2503.01840) reads three states once a round and has a layer whose
     attention reads state and embedding; EAGLE (arXiv:2401.15077) and MTP (arXiv:2412.19437) join
     both before an ordinary layer, and use the target's output head; a block drafter (DFlash,
     arXiv:2602.06036) has a few ordinary layers, which pass once over all drafts.
     """
-    if kind not in HEADS:
-        return DraftPasses(draft)
     shape, width = target.shape, target.shape.width
     dense: dict[str, Any] = {
         **dict.fromkeys(("experts", "experts_per_token", "expert_width", "shared_width"), 0),

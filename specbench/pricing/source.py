@@ -158,7 +158,7 @@ def costs_of_machine(
         if isinstance(drafter, ShapedDrafter):
             if pair.draft is not None and len(source.drafters) == 1:
                 require_fits(target, pair.draft)
-            drafting = drafting_of(drafter.kind, target, None)
+            drafting = drafting_of(drafter.kind, target)
         elif pair.draft is not None and not drafter.copies:
             drafting = DraftPasses(place.model("draft", pair))
             require_fits(target, pair.draft, drafting.model)

@@ -33,7 +33,7 @@ from specbench.analysis.statistics.intervals import Floats
 from specbench.files import write_atomically
 from specbench.pricing.bounds import ERRORS_FILE, LENGTHS_FILE, Kind, bound, errors
 from specbench.pricing.formulas import Workload, most_texts, prompt_seconds, round_seconds
-from specbench.pricing.heads import DRAFT_MODEL, DraftPasses, drafting_of, kind_called
+from specbench.pricing.heads import DRAFT_MODEL, HEADS, DraftPasses, drafting_of, kind_called
 from specbench.pricing.machines import (
     Deployment,
     ServingEngine,
@@ -172,7 +172,7 @@ def setting_of(row: Any) -> Setting | str:
     return Setting(
         Deployment(machine, engine, gpus),
         target,
-        drafting_of(kind, target, draft),
+        drafting_of(kind, target) if kind in HEADS else DraftPasses(draft),
         kind,
         round(drafts),
         accepted,

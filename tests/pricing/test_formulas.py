@@ -20,7 +20,7 @@ from specbench.pricing.formulas import (
     require_fits_machine,
     round_seconds,
 )
-from specbench.pricing.heads import DraftPasses, drafting_of
+from specbench.pricing.heads import HEADS, DraftPasses, drafting_of
 from specbench.pricing.machines import (
     Deployment,
     Machine,
@@ -123,7 +123,7 @@ def test_devices_beyond_the_key_value_heads_store_copies():
 
 def test_eagle3_heads_cost_more_in_vllm_before_2026():
     target = known("llama-3.1-8b")
-    drafting = {kind: drafting_of(kind, target, None) for kind in ("eagle", "eagle3")}
+    drafting = {kind: drafting_of(kind, target) for kind in ("eagle", "eagle3")}
     old, new = (Deployment(machines()["h100"], engines()[n]) for n in ("vllm-2025", "vllm"))
     for kind, more in (("eagle3", 8e-4), ("eagle", 0.0)):
         times = [
@@ -183,8 +183,8 @@ def test_published_speed_ups_are_met_within_a_tenth(row):
     name, gpus, engine, (target, bits), kind, drafts, batch, lengths, accepted, speedup = row
     server = Deployment(machines()[name], engines()[engine], gpus)
     served = known(target, bits)
-    draft = known(kind) if kind in known_shapes() else None
-    drafting, workload = drafting_of(kind, served, draft), Workload(*lengths)
+    drafting = drafting_of(kind, served) if kind in HEADS else DraftPasses(known(kind))
+    workload = Workload(*lengths)
     plain = seconds_per_token(server, served, None, 0, 1, batch, workload)
     rounds = seconds_per_token(server, served, drafting, drafts, accepted, batch, workload)
     assert plain / rounds == pytest.approx(speedup, rel=0.1)

@@ -241,19 +241,19 @@ def model(name: str, **change: Any) -> shapes.ServedModel:
 
 def test_heads_have_the_sizes_of_published_ones():
     target = model("llama-3.1-8b")
-    eagle3 = drafting_of("eagle3", target, None)
+    eagle3 = drafting_of("eagle3", target)
     assert eagle3.model is not None and eagle3.once == 3 * 4096**2
     # yuhuili/EAGLE3-LLaMA3.1-Instruct-8B: 425 M weights, the embedding apart.
     ours = eagle3.model.shape.multiplied + eagle3.once
     assert ours == pytest.approx(425e6, rel=0.01)
     for kind, layers in (("eagle", 1), ("mtp", 1), ("block", 5)):
-        drafting = drafting_of(kind, target, None)
+        drafting = drafting_of(kind, target)
         assert drafting.model is not None and drafting.model.shape.layers == layers
         assert drafting.model.shape.vocabulary == target.shape.vocabulary
         assert drafting.in_blocks == (kind == "block")
-    assert drafting_of("mtp", model("deepseek-v3"), None).model.shape.experts == 256  # type: ignore[union-attr]
+    assert drafting_of("mtp", model("deepseek-v3")).model.shape.experts == 256  # type: ignore[union-attr]
     fp8 = shapes.ServedModel("m", shapes.known_shapes()["deepseek-v3"], shapes.Precision(8))
-    bits = {kind: drafting_of(kind, fp8, None).model.precision.layers for kind in ("mtp", "eagle3")}  # type: ignore[union-attr]
+    bits = {kind: drafting_of(kind, fp8).model.precision.layers for kind in ("mtp", "eagle3")}  # type: ignore[union-attr]
     assert bits == {"mtp": 8, "eagle3": 16}
     names = {"EAGLE-3": "eagle3", "nextn": "mtp", "DFlash": "block", "ngram": "copies", "x": ""}
     assert {name: kind_called(name) for name in names} == names

@@ -132,15 +132,10 @@ class Options(StrictModel):
     @classmethod
     def ordered_fields(cls) -> list[str]:
         """Return the fields in help order: own fields before inherited ones."""
-        return sorted(cls.model_fields, key=lambda name: cls.__mro__.index(cls._owner(name)))
+        return sorted(cls.model_fields, key=lambda name: cls.__mro__.index(cls.owner(name)))
 
     @classmethod
-    def panel_of(cls, name: str) -> str:
-        """Return the help panel of a field."""
-        return str(cls.about(name).get("panel") or cls._owner(name).panel)
-
-    @classmethod
-    def _owner(cls, name: str) -> Any:
+    def owner(cls, name: str) -> Any:
         """Return the group that defines a field."""
         bases = reversed(cls.__mro__)
         return next(base for base in bases if name in getattr(base, "model_fields", ()))

@@ -169,7 +169,7 @@ def _flag(group: type[Options], name: str, kind: Any, default: Any) -> Any:
         metavar=about.get("metavar") or (name.upper() if choices else None),
         show_default=printed,
         autocompletion=completer(complete) if complete else None,
-        rich_help_panel=group.panel_of(name),
+        rich_help_panel=about.get("panel") or group.owner(name).panel,
     )
 
 

@@ -132,5 +132,4 @@ def failure(name: str, error: Exception) -> str:
 
 
 def _revision(spec: PairSpec, role: str) -> str | None:
-    revision: str | None = getattr(spec, f"{role}_revision")
-    return revision
+    return spec.target_revision if role == "target" else spec.draft_revision

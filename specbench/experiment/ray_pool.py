@@ -145,8 +145,7 @@ class RayPool(Pool, AbstractContextManager["RayPool"]):
 
     def wait(self, references: Collection[Any]) -> list[Any]:
         """Return the references whose results are available, see ``Pool.wait``."""
-        ready: list[Any] = self._ray.wait(list(references), timeout=POLL_SECONDS)[0]
-        return ready
+        return list(self._ray.wait(list(references), timeout=POLL_SECONDS)[0])
 
     def answer(self, reference: Any) -> Any:
         """Return the result of a call, and log the worker's warnings; see ``Pool.answer``."""

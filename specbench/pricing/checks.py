@@ -51,12 +51,7 @@ class Deviation(NamedTuple):
     name: str
     mean: float  # per token
     errors: float  # in standard errors over prompts
-    prompts: int
-
-    @property
-    def is_sure(self) -> bool:
-        """Whether it is no chance."""
-        return abs(self.errors) > sure(self.prompts)
+    is_sure: bool  # whether it is no chance
 
 
 def deviations(scores: Scores) -> list[Deviation]:
@@ -65,9 +60,8 @@ def deviations(scores: Scores) -> list[Deviation]:
         may_be_tied = (scores.rank_p == 2) & (scores.top_p <= TIED)
         others = (scores.rank_p > 1) & ~may_be_tied & scores.is_token
         wrong = float(others.sum() / scores.length.sum())
-        prompts = len(np.unique(scores.prompt))
-        errors = sure(prompts) * wrong / ROUNDING
-        return [Deviation("not the target's first choice", wrong, errors, prompts)]
+        errors = sure(len(np.unique(scores.prompt))) * wrong / ROUNDING
+        return [Deviation("not the target's first choice", wrong, errors, wrong > ROUNDING)]
     terms = {
         "log p + H(p)": np.log(np.maximum(scores.p, TINY)) + scores.entropy_p,
         "min(1, q / p) - (1 - TV)": acceptance(scores) - (1 - scores.tv),
@@ -76,9 +70,9 @@ def deviations(scores: Scores) -> list[Deviation]:
     sums = scores.by_prompt(np.column_stack([*columns, scores.length]))
     total, n = sums.sum(0), len(sums)
     error = np.sqrt(n * sums.var(0, ddof=1)) if n > 1 else np.abs(sums[0])
-    errors = total / np.maximum(error, TINY)
+    errors = (total / np.maximum(error, TINY)).tolist()
     return [
-        Deviation(name, float(total[i] / total[-1]), float(errors[i]), n)
+        Deviation(name, float(total[i] / total[-1]), errors[i], abs(errors[i]) > sure(n))
         for i, name in enumerate(terms)
     ]
 
@@ -90,13 +84,7 @@ class PriceCheck(NamedTuple):
     predicted: Interval
     measured: Interval
     difference: Interval  # measured - predicted, paired by prompt
-    errors: float  # the difference in its standard errors
-    prompts: int
-
-    @property
-    def is_sure(self) -> bool:
-        """Whether the difference is no chance."""
-        return abs(self.errors) > sure(self.prompts)
+    is_sure: bool  # whether the difference is no chance
 
 
 def compare(scores: Scores, records: Sequence[SampleRecord]) -> PriceCheck:
@@ -129,6 +117,5 @@ def compare(scores: Scores, records: Sequence[SampleRecord]) -> PriceCheck:
         estimate(sides[0], n),
         estimate(sides[1], n),
         estimate(gap, n),
-        float(gap[0] / max(gap[1:].std(), TINY)),
-        n,
+        bool(abs(gap[0]) > sure(n) * max(gap[1:].std(), TINY)),
     )

@@ -26,7 +26,6 @@ _TAKEN = (
     *("verify_seconds", "accept_seconds", "latency_seconds", "stopped_by", "text", "token_ids"),
 )
 _UNTIMED = ("token_ids", "per_round")
-PER_ROUND = ("proposed", "accepted", "emitted", "rejected", "agreed", "expected", "weights")
 _PIECE = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]|\w{1,8}|[^\w\s]")
 SampleResult = tuple[Step, SampleRecord]
 # The texts of a conversation's turns so far, None if a turn failed, by the index of its step.
@@ -70,7 +69,7 @@ def columns_of_rounds(rounds: Sequence[RoundRecord]) -> dict[str, Any]:
                 else value
                 for value in (getattr(r, name) for r in rounds)
             ]
-            for name in PER_ROUND
+            for name in RecordedRounds.model_fields
         },
     }
 

@@ -15,6 +15,9 @@ from specbench.decoding.modules.files import LAYER
 from specbench.decoding.modules.module import DraftModule
 from specbench.files import make_folder, write_atomically
 
+#: What servers call each kind.
+ARCHITECTURES = {"eagle3": "Eagle3Speculator", "mtp": "MTPDraftModel", "block": "BlockDraftModel"}
+
 
 def save_module(
     module: DraftModule, folder: Path, verifier: Mapping[str, Any], drafts: int
@@ -27,7 +30,7 @@ def save_module(
     config = module.config
     proposal = {"proposal_type": "greedy", "speculative_tokens": drafts}
     values = {
-        "architectures": [module.architecture],
+        "architectures": [ARCHITECTURES[module.kind]],
         "speculators_model_type": module.kind,
         "speculators_version": "0.3.0",
         **module.values(),

@@ -58,7 +58,6 @@ class DraftModule(nn.Module, ABC):
     """The weights of a module and what it computes."""
 
     kind: ClassVar[str]  # in ``config.json`` and in recipes
-    architecture: ClassVar[str]  # in ``config.json``
     is_block: ClassVar[bool] = False  # whether no draft reads an earlier one of its round
 
     def __init__(self, config: ModuleConfig) -> None:
@@ -173,7 +172,7 @@ class EagleModule(DraftModule):
     Source: Li et al. 2025, arXiv:2503.01840; files as `speculators` and vLLM read them.
     """
 
-    kind, architecture = "eagle3", "Eagle3Speculator"
+    kind = "eagle3"
 
     def __init__(self, config: ModuleConfig) -> None:
         super().__init__(config)
@@ -272,7 +271,7 @@ class MtpModule(DraftModule):
     Source: DeepSeek-AI 2024, arXiv:2412.19437, section 2.2; files as `speculators` reads them.
     """
 
-    kind, architecture = "mtp", "MTPDraftModel"
+    kind = "mtp"
 
     def __init__(self, config: ModuleConfig) -> None:
         super().__init__(config)
@@ -311,7 +310,7 @@ class BlockModule(MtpModule):
     Source: the one pass of DFlash and P-EAGLE, here with the layer of an MTP module.
     """
 
-    kind, architecture, is_block = "block", "BlockDraftModel", True
+    kind, is_block = "block", True
 
     def __init__(self, config: ModuleConfig) -> None:
         super().__init__(config)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from specbench import __version__
-from specbench.config import COMPILE, EAGER, GRAPH
+from specbench.config import AUTO, COMPILE, EAGER, GRAPH
 from specbench.decoding.drafters.registry import MODEL
 from specbench.experiment.plan import Plan, Step
 from specbench.plugins import content_digest
@@ -28,7 +28,7 @@ def sample_keys(plan: Plan, models: Mapping[str, Any], engine: str) -> Key:
     is the one at the start; the record's column names the engine that decoded the sample.
     """
     unused = {"min_p"} if plan.settings.min_p is None else set()  # absent in older keys
-    falls_back = plan.settings.falls_back and engine in (GRAPH, COMPILE)
+    falls_back = plan.settings.engine == AUTO and engine in (GRAPH, COMPILE)
     shared = {
         "specbench": __version__,
         "models": models,

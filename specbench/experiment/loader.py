@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from specbench.config import AUTO
 from specbench.engine.choice import choose_engine
 from specbench.engine.device import choose_device
 from specbench.engine.engines import Engine
@@ -63,7 +64,7 @@ class Loader:
         settings, spread = plan.settings, plan.loading.device_map is not None
         device = str(choose_device(plan.loading.device))
         name = choose_engine(settings.engine, device, spread, plan.pair.gguf)
-        return Engine(name, log.warning if settings.falls_back else None)
+        return Engine(name, log.warning if settings.engine == AUTO else None)
 
 
 def largest(plan: Plan) -> tuple[int, int, int, int]:

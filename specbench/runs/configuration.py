@@ -78,11 +78,6 @@ class Settings(Seeded, SamplingOptions):
         number, count = map(int, (self.shard or "1/1").split("/"))
         return slice(number - 1, None, count)
 
-    @property
-    def falls_back(self) -> bool:
-        """Whether the run continues with eager if its engine does not work."""
-        return self.engine == AUTO
-
 
 class Section(BaseModel):
     """An object with known keys, all optional, and any others, such as those of other versions."""

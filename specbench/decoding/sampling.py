@@ -120,7 +120,7 @@ def _draw_by_block(distribution: Tensor, uniform: Tensor) -> Tensor:
     ends = mass.cumsum(-1)
     threshold = uniform[:, None] * ends[:, -1:]
     block = torch.searchsorted(ends, threshold, right=True).clamp_max(mass.shape[-1] - 1)
-    inside = threshold - (ends - mass).gather(1, block)
+    inside = (threshold - (ends - mass).gather(1, block)).clamp_min(0)  # of rounding
     tokens = blocks[torch.arange(len(blocks), device=block.device), block[:, 0]]
     cumulative = tokens.cumsum(-1, dtype=torch.float64)
     # Rounding may leave the threshold at the block's end, behind its last token with mass.

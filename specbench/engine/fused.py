@@ -1,7 +1,7 @@
 """Decoder layers of Llama's form with joined weights, for passes over few tokens on a GPU.
 
-The sums are those of Transformers' layers; only the order of rounding differs. Before each run, the
-graph engine compares its parts with Transformers' own layers.
+The sums are those of Transformers' layers; only the order of rounding differs. Before each run, but
+not before a benchmark, the graph engine compares its parts with Transformers' own layers.
 """
 
 from __future__ import annotations

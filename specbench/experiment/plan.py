@@ -187,7 +187,9 @@ class Plan:
     def identify(self, step: Step, engine: str) -> SampleRecord:
         """Return the record of a step's sample before it is decoded."""
         shard, size = self.settings.shard_slice, self.block_size(step.plan)
-        block = shard.start + shard.step * (step.place[2] // size)
+        # Named by its first example: a resumed run may have blocks of several sizes.
+        first = step.place[2] // size * (size if self.arms else 1)
+        block = shard.start + shard.step * first
         # Without a block, times of texts that were decoded together are not compared.
         has_blocks = self.is_benchmark or (size > 1 and not self.settings.refill)
         further: dict[str, Any] = {"timing": step.cell.timing} if step.cell.timing else {}

@@ -13,6 +13,7 @@ import codecs
 import os
 import re
 import time
+import weakref
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -169,7 +170,9 @@ class Client:
 
     @cached_property
     def _runner(self) -> asyncio.Runner:
-        return asyncio.Runner()
+        runner = asyncio.Runner()
+        weakref.finalize(self, runner.close)
+        return runner
 
     @cached_property
     def _http(self) -> httpx2.AsyncClient:

@@ -131,6 +131,8 @@ def test_a_planted_difference_is_shown_in_tokens_per_second(in_blocks):
     assert heading.endswith("n = 100 in 20 blocks of 5 prompts")
     rows = compare(samples, ATS).rows
     assert (rows["n"] == 100).all()  # prompts, whatever the unit of the interval
+    served = compare(samples.assign(batch_size=1), ATS).rows  # requests in flight together
+    assert (served["n"] == 100).all()
     assert (rows["blocks"] == 20).all()
 
 

@@ -214,6 +214,11 @@ EDITS: dict[str, tuple[Edit, str, str]] = {
         "is not in samples.jsonl",
     ),
     "a value less": (in_table("summary.csv", list.pop), SUMMARY, "is missing from summary.csv"),
+    "no page": (
+        lambda run: (run / "summary.md").unlink(),
+        "summary.md follows from samples.jsonl",
+        "is missing: `specbench score RUN` writes it anew",
+    ),
     "the page": (replaced_on_the_page, "summary.md follows from samples.jsonl", "score RUN"),
 }
 

@@ -17,6 +17,7 @@ from specbench.files import shown_path
 from specbench.methods.registry import METHODS
 from specbench.runs.configuration import DEFAULT_LIMIT, CellConfig, Settings
 from specbench.runs.labels import recipe_of
+from specbench.serving.arm import Arm
 from specbench.tasks.example import Example
 from specbench.tasks.prompts import PromptList
 from specbench.tasks.task import Generated, Task, load_task
@@ -74,6 +75,12 @@ def test_cells_take_turns_block_by_block():
     assert all(len({step.cell for step in batch}) == 1 for batch in batches)
     blocks = [{plan.identify(step, "eager").block for step in batch} for batch in batches]
     assert blocks == [{0}, {0}, {1}, {1}, {2}, {2}]
+    # Blocks of two sizes, of an interrupted run of servers, must not share a number.
+    arm = Arm("fast", "http://127.0.0.1:1", "m", "tokens")
+    for concurrency, blocks in (([2], [0, 2, 4, 6, 8]), ([2, 4], [0, 4, 8])):
+        served = plan_of([], [make_task("a", 10)], arms=[arm], concurrency=concurrency)
+        numbers = {served.identify(batch[-1], "").block for batch in served.batches()}
+        assert sorted(numbers) == blocks
     alone = plan_of(["sd"])
     assert alone.identify(next(alone.steps()), "eager").block is None
     # Batches that share their rows do so for all cells alike.

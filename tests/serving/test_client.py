@@ -49,6 +49,15 @@ def test_what_is_wrong_is_told_with_its_place(stored):
     stored(*(refused(reply, client) for reply in replies), addresses)
 
 
+def test_a_client_that_is_no_longer_used_closes_its_event_loop():
+    client = Client()
+    with answering(saying(b"{}")) as url:
+        client.get(url)
+    loop = client._runner.get_loop()
+    del client
+    assert loop.is_closed()
+
+
 def endless(head: bytes, part: bytes, pause: float = 0.0) -> Reply:
     """Send a head, then the same part again and again."""
 

@@ -20,12 +20,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from specbench.analysis.statistics import estimates, intervals
-from specbench.analysis.statistics.blocks import by_time_unit, count_blocks
+from specbench.analysis.statistics.blocks import by_time_unit, count_blocks, whole_blocks
 from specbench.analysis.statistics.intervals import Floats, Interval, Statistic, ratio
 from specbench.analysis.statistics.proportions import with_rare_differences
 from specbench.errors import UsageError
 from specbench.methods.registry import AUTOREGRESSIVE, METHODS, PARAMETER_COLUMNS, from_columns
 from specbench.plugins import short_name
+from specbench.runs.frames import example_ids
 from specbench.runs.labels import method_label
 
 #: What quality is traded for; more is better. ``speedup`` is relative to autoregressive.
@@ -106,8 +107,10 @@ class Setting:
         """The setting in units of which the time was measured: whole blocks, if it has any."""
         if not count_blocks(self.samples) > 0:
             return self
+        blocks = whole_blocks(self.samples)
         pooled = tuple(setting.timed for setting in self.pooled)
-        return Setting(by_time_unit(self.samples), int(self.cell["batch_size"]), pooled)
+        size = example_ids(self.samples)[blocks.notna()].nunique() // blocks.nunique()
+        return Setting(by_time_unit(self.samples), size, pooled)
 
     @property
     def point(self) -> str:

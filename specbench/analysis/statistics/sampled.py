@@ -189,7 +189,8 @@ def power(
                 chosen[:, half:] = np.where(is_greedy, likeliest, chosen[:, half:])
             else:
                 half = size // 2
-                chosen = (noise + logs).argsort(-1)[:, -2 * half :]
+                # The other half has what is left, so both differ by 2 ln 2 times the weights.
+                chosen = (noise + logs / (2 * np.log(2))).argsort(-1)[:, -2 * half :]
             second = np.tile(np.arange(2 * half) >= half, (len(logs), 1))
             shown += traits.of_texts(chosen).p_value(second, draws, ways) <= level
         shares[fault] = shown / trials

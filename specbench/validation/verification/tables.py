@@ -144,7 +144,9 @@ def check_tables(folder: Path, source: str) -> Iterator[Finding]:
             faults = [
                 f"line {n}{difference(*pair)}{older}" for n, pair in lines if pair[0] != pair[1]
             ]
-            yield finding_of(f"{run_files.DIGEST} follows from {source}", run_files.DIGEST, faults)
+        else:
+            faults = ["is missing: `specbench score RUN` writes it anew"]
+        yield finding_of(f"{run_files.DIGEST} follows from {source}", run_files.DIGEST, faults)
 
 
 def _compare(folder: Path, again: Path, name: str, keys: Sequence[str], source: str) -> Finding:

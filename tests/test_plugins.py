@@ -74,6 +74,7 @@ WRONG = (
         for fields in ("'k', 2.5, ''", "'k', 'a', '', str", "'kep', 1, ''")
     ),
     "from specbench.methods import *\n@rule(control='adaptive')\ndef f(at, x): 0",
+    "from specbench.methods import *\n@rule\ndef f(at, x): 0",
 )
 
 

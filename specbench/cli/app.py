@@ -98,6 +98,8 @@ def _run(arguments: Sequence[str]) -> int:
             raise
         if isinstance(error, SpecbenchError):
             code, text = error.exit_code, str(error)
+        elif isinstance(error, OSError) and error.strerror:  # such as a full disk
+            code, text = 2, f"{error.filename or 'standard output'}: {error.strerror}"
         else:
             how = f"for the traceback: specbench {DEBUG} ..."
             code, text = 1, f"{type(error).__name__}: {error} ({how})"

@@ -12,7 +12,7 @@ from specbench.cli.options import ALL, TableFormat
 from specbench.config import option
 from specbench.errors import RunError
 from specbench.plugins import short_name
-from specbench.runs.run import read_run, unfinished
+from specbench.runs.run import CONFIG, read_run, unfinished
 from specbench.runs.shards import missing_shards, run_name
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class GatedFormat(TableFormat):
         "drafts accepted.",
         metavar="PERCENT",
         shown="nothing",
-        gt=0,
+        gt=1,  # a share, such as 0.6, would hold for all
         le=100,
     )
 
@@ -113,7 +113,11 @@ def _lacking(
     """Yield what is missing of the runs, and selected methods without a single answer."""
     from specbench.runs.frames import folder_names
 
-    yield from (f"{f} (incomplete: {state})" for f in folders if (state := unfinished(f)))
+    for folder in folders:
+        if state := unfinished(folder):
+            yield f"{folder} (incomplete: {state})"
+        elif not (folder / CONFIG).exists():
+            yield f"{folder} (without {CONFIG}, which says whether it ended)"
     yield from missing_shards(folders)
     names = folder_names(folders)
     present = {*samples[["run_id", "task", "method"]].itertuples(index=False, name=None)}

@@ -15,7 +15,7 @@ from specbench.cli.generate import grouped
 from specbench.cli.measure import show_run
 from specbench.cli.options import CodeExecution, JsonOutput, Progress, PromptFiles, output_option
 from specbench.cli.output import Interrupted, console, note, picture, print_findings
-from specbench.cli.tables import note_unfinished
+from specbench.cli.tables import note_unfinished, without_benchmarks
 from specbench.config import Options, option
 from specbench.errors import IncompleteError, RunError, require
 from specbench.experiment.measurements import doubtful_thoughts
@@ -251,10 +251,10 @@ def report(options: ReportOptions, rows: Rows, models: Recorded, runs: Runs = No
 
     The file is self-contained and loads nothing from the network.
     """
-    folders = given_or_newest(runs)
-    refuse_benchmarks(summarised_folders(folders))
-    rows.require_in(summarised_folders(folders))
-    path = options.output or folders[-1] / PAGE
+    paths = given_or_newest(runs)
+    folders = without_benchmarks(summarised_folders(paths))
+    rows.require_in(folders)
+    path = options.output or paths[-1] / PAGE
     check_parent(path)
 
     from specbench.analysis.report.build import Baseline, build

@@ -52,10 +52,19 @@ def chosen_runs(given: Sequence[Path] | None, rows: Rows, file: str) -> list[Pat
     """
     paths = given_or_newest(given)
     folders = summarised_folders(paths) if file == SUMMARY else run_folders(paths, file)
-    refuse_benchmarks(folders)
+    folders = without_benchmarks(folders)
     rows.require_in(folders)
     note_unfinished(folders)
     return folders
+
+
+def without_benchmarks(folders: Sequence[Path]) -> list[Path]:
+    """Return the runs with texts, with a note on others; refuse benchmarks alone."""
+    runs = [folder for folder in folders if not is_benchmark(folder)]
+    if not runs:
+        refuse_benchmarks(folders)
+    note(*(f"{f} is a benchmark, of times alone: it is left out" for f in folders if f not in runs))
+    return runs
 
 
 def note_unfinished(folders: Sequence[Path]) -> None:
@@ -257,6 +266,7 @@ def compare(options: CompareOptions, rows: Rows, runs: Runs = None) -> None:
         if tables:
             settings = results.measured_on if options.form == TEXT else []
             print_as(options.form, rows_shown, lambda: with_notes(tables, settings))
+            _print_hint(options)
         if options.legend and len(judged):
             print()
             _print_lines(by_task(judged), options)
@@ -295,6 +305,7 @@ def _compare_against(
     settings = results.measured_on if options.form == TEXT else []
     _print_lines(over_tasks(judged) if is_read else {}, options)
     print_as(options.form, judged, lambda: with_notes(margin_tables(judged), settings))
+    _print_hint(options)
     sentences = [judged[judged["sentence"].notna()]] if options.legend else []
     below = pd.concat([*sentences, sampling_verdicts(judged)])
     if is_read and len(below):
@@ -314,6 +325,11 @@ def _print_lines(lines: Mapping[str, Sequence[str]], options: CompareOptions) ->
             marked = {MARKDOWN: f"- {sentence}", LATEX: f"% {sentence}"}
             print(marked.get(options.form) or wrapped(sentence, console().width))
         print()
+
+
+def _print_hint(options: CompareOptions) -> None:
+    if options.form == TEXT and not options.legend:
+        print("--legend explains all words.")
 
 
 def _print_words(options: CompareOptions) -> None:

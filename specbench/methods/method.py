@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from specbench.errors import UsageError
+from specbench.errors import UsageError, require
 from specbench.methods.laws import Law
 from specbench.methods.verdict import Rule
 from specbench.plugins import F, declare
@@ -202,6 +202,10 @@ def rule(
         control: Policy of how many tokens are drafted; its value is the parameter.
         verifies: Whether acceptance depends on the models.
     """
+    require(
+        not any(map(callable, parameters)),
+        "@rule without parentheses declares nothing: write @rule(), or leave it out",
+    )
 
     def declare_rule(function: F) -> F:
         lines = (inspect.getdoc(function) or "").splitlines()

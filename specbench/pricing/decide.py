@@ -56,9 +56,9 @@ class PricedSetting:
         value, low, high = self.speedup[:3]
         if isnan(value):
             return UNTOLD
-        if (value if isnan(low) else low) > 1:
+        if round(value if isnan(low) else low, 2) > 1:  # as it is printed
             return PAYS
-        return LOSES if (value if isnan(high) else high) < 1 else OPEN
+        return LOSES if round(value if isnan(high) else high, 2) < 1 else OPEN
 
     @property
     def pays_from(self) -> str:

@@ -91,8 +91,11 @@ def lacks(folder: Path, name: str) -> str:
     present = [file for file in files if stored(folder / file).exists()]
     if state := still_running(folder):
         return f"{folder} is {state}: wait until it ends"
-    if present == ["config.json"] and stored(folder / "samples.jsonl").exists():
-        return f"{folder} is unfinished: repeat its command with --output {folder} to resume it"
+    again = f"repeat its command with --output {folder}"
+    if "config.json" in present and stored(folder / "samples.jsonl").exists():
+        if present == ["config.json"]:
+            return f"{folder} is unfinished: {again} to resume it"
+        return f"{folder} is a run without its {name}: {again}, which writes it"
     if present:
         return f"{folder} is a run without its {name}: put that file there, or measure it again"
     return f"{folder} holds no {name}: give the folder of a finished run"

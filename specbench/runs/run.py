@@ -277,10 +277,13 @@ def newest_run() -> Path:
 
 
 def unfinished(folder: Path) -> str | None:
-    """Describe the state of an incomplete run; None for a complete or unknown one."""
+    """Describe the state of an incomplete run; None for a complete one, or one without a state."""
     run = read_run(folder, required=False)
     progress = run.progress
-    if progress is None or progress.state == COMPLETE:
+    if progress is None:
+        _, wrong = configuration.read_section(path := folder / CONFIG, configuration.RunConfig)
+        return f"its {CONFIG} {wrong}" if wrong and path.exists() else None
+    if progress.state == COMPLETE:
         return None
     if state := still_running(folder):
         return state

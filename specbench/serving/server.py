@@ -146,8 +146,12 @@ def is_alias(asked: str, answered: str) -> bool:
 
     >>> is_alias("m", "m-2026-08-06"), is_alias("org/M:latest", "m"), is_alias("m", "m-mini")
     (True, True, False)
+    >>> is_alias("/one/m.gguf", "/other/m.gguf"), is_alias("one/m", "other/m")
+    (True, False)
     """
-    short, long = sorted((asked.lower(), answered.lower()), key=len)
+    names = (name.lower() for name in (asked, answered))
+    files = (name.rpartition("/")[2] if name.startswith("/") else name for name in names)
+    short, long = sorted(files, key=len)
     return any(f"/{name}".endswith(f"/{short}") for name in (long, _DATE.sub("", long)))
 
 

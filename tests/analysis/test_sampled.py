@@ -131,12 +131,32 @@ def test_the_power_is_not_said_too_large():
     assert said[faults[2]] <= true[faults[2]] + 0.1
 
 
+def test_the_power_is_not_said_too_large_of_short_answers():
+    """Weighted halves differ by more than the weights, since the other half has what is left."""
+    laws = np.random.default_rng(0).dirichlet([1] * 4, size=50)
+    draws, fault, trials = np.random.default_rng(1), Fault(temperature=0.8), 60
+    said, true = 0.0, 0.0
+    for trial in range(trials):
+        both = []
+        for temperature in (1.0, 0.8):
+            edges = laws ** (1 / temperature)
+            edges = (edges / edges.sum(-1, keepdims=True)).cumsum(-1)
+            uniform = draws.random((50, 8, 1))
+            both.append((uniform > edges[:, None]).sum(-1, keepdims=True).tolist())
+        if trial < 4:
+            texts = [[[int((u > law.cumsum()).sum())] for u in draws.random(16)] for law in laws]
+            said += power(texts, [fault], trials=trials)[fault] / 4
+        rows = [[*a, *b] for a, b in zip(*both, strict=True)]
+        true += (Traits.of(rows).p_value(np.tile(halves(8), (50, 1)), draws, 39) <= 0.05) / trials
+    assert said <= true + 0.1 < 0.4
+
+
 def test_weights_of_a_lower_temperature_follow_shares_of_tokens():
     weights = np.exp(tempered([[1, 2], [1, 3], [1, 3], [4]], 0.5))
-    # Of 1 (3 of 4) and 4; then of 2 (1 of 3) and 3.
-    first, second = (3 / 4) ** 2 + (1 / 4) ** 2, (1 / 3) ** 2 + (2 / 3) ** 2
-    expected = [(3 / 4) / first * (share / second) for share in (1 / 3, 2 / 3, 2 / 3)]
-    assert weights == pytest.approx([*expected, (1 / 4) / first])
+    # Of 1 (3 of 4) and 4; then of 2 (1 of 3) and 3: with one text more of each.
+    first, second = (4 / 6) ** 2 + (2 / 6) ** 2, (2 / 5) ** 2 + (3 / 5) ** 2
+    expected = [(4 / 6) / first * (share / second) for share in (2 / 5, 3 / 5, 3 / 5)]
+    assert weights == pytest.approx([*expected, (2 / 6) / first])
 
 
 def frame(**arms: list[list[list[int]]]) -> pd.DataFrame:

@@ -75,7 +75,7 @@ def test_answers_without_an_end_are_failed_requests(cli):
     assert all(words in record["error"] for record in failed)
     said = told(cli)
     assert f"(fast {len(failed)} times: {words[:57]}" in said
-    assert "lossy" not in said.partition("compare --legend")[0].partition("fast")[2]
+    assert "lossy" not in said.partition("between tokens:")[0].partition("fast")[2]
     rows = pd.read_csv("run/samples.csv")
     assert {*rows["finish_reason"]} == {"stop"} and {*rows["stopped_by"]} == {"eos"}
 
@@ -201,7 +201,7 @@ def test_answers_without_a_text_are_named_by_what_they_have(cli, delta, count, w
 @pytest.mark.parametrize("text", ["4", "#### 4"])
 def test_a_text_of_one_token_is_not_empty(cli, text):
     assert both(cli, Fake(solved), delivering({"content": text}, completion_tokens=1)).code == 0
-    assert "empty" not in told(cli).partition("compare --legend")[0]
+    assert "empty" not in told(cli).partition("between tokens:")[0]
 
 
 def test_a_model_is_asked_for_if_a_server_lists_several(cli):

@@ -95,6 +95,12 @@ def test_an_interrupted_benchmark_is_resumed_and_others_are_refused(cli, monkeyp
         assert of_batches.tolist() == [pytest.approx(expected)]
     for reader in ("verify", "compare", "report", "trace", "table -m sd", "table --paper"):
         assert "is a benchmark, of times alone" in cli(*reader.split(), "out", code=2).err
+    cli("run", "-m", "autoregressive,sd", "-t", "mini-math", "-n", "1", "-o", "runs/one", code=0)
+    Path("out").rename("runs/times")
+    for reader in ("compare", "report", "table"):  # of a folder of runs, the others
+        done = cli(reader, "runs", code=0)
+        assert "runs/times is a benchmark, of times alone: it is left out" in done.err
+    Path("runs/times").rename("out")
     with pytest.raises(UsageError, match="has times of `eager`: name one"):
         read_costs(Path("out"), "graph")
 

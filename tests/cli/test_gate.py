@@ -24,7 +24,9 @@ FLOOR_20: Values = {"require_acceptance": 20}
 
 @pytest.fixture
 def made(once, tmp_path) -> Path:
-    return Path(shutil.copytree(once("made", write_run), tmp_path / "made"))
+    folder = Path(shutil.copytree(once("made", write_run), tmp_path / "made"))
+    (folder / "config.json").write_text("{}")
+    return folder
 
 
 def planned(run: Path, tasks: Values, state: str = "complete") -> None:
@@ -98,6 +100,16 @@ def test_what_is_missing_is_not_shown(made, required, stored):
     stored(*reasons)
 
 
+@pytest.mark.parametrize("content", ["{bad", "[]", "", None])
+def test_without_a_readable_configuration_no_gate_holds(made, content):
+    """It would say whether the run was interrupted."""
+    assert not reason_of(made, {"require_acceptance": 40})
+    (made / "config.json").unlink()
+    if content is not None:
+        (made / "config.json").write_text(content)
+    assert "config.json" in reason_of(made, {"require_acceptance": 40})
+
+
 def test_a_method_or_baseline_without_any_answer_ends_with_1(cli, made):
     """A run that is stopped early has no method to compare, or none to compare with."""
     planned(made, {"mini-math": [*METHODS, "lossy"]}, "interrupted")
@@ -155,7 +167,7 @@ WITHIN_40 = "--against plain --margin 40 --require within"
         ("five", "--require-acceptance 60", "five concurrency=1 on asked (50"),
         ("untold", "--require-acceptance 60", ": no method tells its acceptance"),
         ("untold", f"{WITHIN_40} --require-acceptance 60", "untold concurrency=1 on asked (its"),
-        ("idle", "--require-acceptance 1", ": no method tells"),
+        ("idle", "--require-acceptance 2", ": no method tells"),
         ("wrong", WITHIN_40, "worse by 82.5 to 100.0: -100.0 ["),
         ("silent", WITHIN_40, "20 missing: 0.0 ["),
     ],

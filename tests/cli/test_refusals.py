@@ -140,6 +140,12 @@ def test_an_unexpected_failure_is_one_line(cli, monkeypatch):
     with pytest.raises(ZeroDivisionError):
         main(["--debug", "list", "methods"])
 
+    def full():
+        raise OSError(errno.ENOSPC, "no space", "a file")
+
+    monkeypatch.setitem(module.LISTS, "methods", full)
+    assert cli("list", "methods", code=2).err == "error: a file: no space\n"
+
 
 @pytest.mark.parametrize("line", ["run --output locked/r", "train"])
 def test_a_folder_without_write_permission_is_refused(cli, engine, models, monkeypatch, line):

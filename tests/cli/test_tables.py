@@ -196,7 +196,7 @@ def test_the_newest_run_is_compared_in_every_way(cli, run, stored):
     result = cli("compare", str(run), "--at", "all", "--legend", code=0)
     stored(short.out, short.err, result.out, result.err)
     table = short.out.partition("mini-math on mini, T = 1, n = 30\n")[0]
-    assert cli("compare").out == table.removesuffix("\n")
+    assert cli("compare").out == table.removesuffix("\n") + "--legend explains all words.\n"
     named = cli("compare", "-m", "autoregressive,sd,diversed", "--legend").out
     assert without_sd(named) == without_sd(short.out)
     table = printed(cli("compare", "--at", "quality", "--format", "csv"))

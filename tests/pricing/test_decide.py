@@ -184,6 +184,11 @@ def test_no_number_where_none_transfers(kind):
 def test_the_bound_decides_as_an_interval_does(rate, batch, verdict):
     (setting,) = (s for s in computed(rate, (batch,)).settings if s.length == 1)
     assert setting.verdict == verdict
+    for ends in ((1.004, 1.3), (0.7, 0.996)):  # as printed, they reach 1
+        close = dataclasses.replace(
+            setting, speedup=setting.speedup._replace(low=ends[0], high=ends[1])
+        )
+        assert close.verdict == "undecided"
 
 
 def test_bounds_count_people_once_and_widen_where_few_measured(monkeypatch, tmp_path):

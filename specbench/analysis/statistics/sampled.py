@@ -201,8 +201,9 @@ def tempered(texts: Sequence[Text], times: float) -> Floats:
     """Return the logarithm of the weight of each text at a lower temperature ``[R]``.
 
     The probability of a token is estimated by the share of texts that go on with it after the same
-    tokens. Where texts are alone, nothing is known, so the weights are too equal, and the power
-    that follows from them is too small rather than too large.
+    tokens, with one text more of each (Laplace), since shares of few texts vary more than
+    probabilities. Where texts are alone, nothing is known, so the weights are too equal, and the
+    power that follows from them is too small rather than too large.
     """
     logs = np.zeros(len(texts))
     groups, depth = [[*range(len(texts))]], 0
@@ -213,7 +214,8 @@ def tempered(texts: Sequence[Text], times: float) -> Floats:
             for index in group:
                 token = texts[index][depth] if depth < len(texts[index]) else None
                 parts.setdefault(token, []).append(index)
-            shares = np.array([len(part) for part in parts.values()]) / len(group)
+            counts = np.array([len(part) for part in parts.values()])
+            shares = (counts + 1) / (counts + 1).sum()
             normaliser = np.log((shares ** (1 / times)).sum())
             for share, part in zip(shares, parts.values(), strict=True):
                 logs[part] += (1 / times - 1) * np.log(share) - normaliser

@@ -60,7 +60,7 @@ from specbench.config import EAGER
 from specbench.errors import UsageError
 from specbench.methods.registry import AUTOREGRESSIVE, METHOD_COLUMNS
 from specbench.runs.frames import CELL, in_order, rows_of
-from specbench.runs.labels import method_labels, recipe_of
+from specbench.runs.labels import SERVERS, method_labels, recipe_of
 from specbench.tasks.metrics import shown_metric
 
 COMPARED = (ACCEPTANCE, QUALITY, SPEEDUP)  # of which the best is marked
@@ -360,7 +360,7 @@ def _title(rows: pd.DataFrame) -> str:
     parts = (
         f"Pair {pair}",
         temperature_text(temperature),
-        f"N = {length}" if length else "nothing drafted",
+        f"N = {length}" if length else "" if engine == SERVERS else "nothing drafted",
         "" if engine == EAGER else f"engine {engine}",
         "" if batch == 1 else f"batches of {batch}",
     )

@@ -35,7 +35,7 @@ OF_SERVERS = (
     "Of servers, tokens/s / AR's compares engines, too: `compare RUN --against SERVER` compares "
     "servers."
 )
-NO_TIMES = "These runs have no times."
+NO_TIMES = "These runs have no times of tokens."
 TRANSFER = [
     *("run_id", "pair", "trained_on", "task"),
     *("metric", "value", "ci_low", "ci_high", "n", "unit"),

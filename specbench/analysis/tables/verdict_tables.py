@@ -205,7 +205,8 @@ def _of_sd(rows: pd.DataFrame, settings: Sequence[Row]) -> str:
     speeds = {(row["draft_length"], row["drafter"]): row for row in estimates.pivot(alone)}
     beside = {(row["draft_length"], row["drafter"]): row for row in reversed(settings)}
     score = quality.number({"quality": first["against_quality"]})
-    parts = [f"{quality.heading} {score}"] if score else []
+    pooled = " (with autoregressive)" if len(alone) else ""
+    parts = [f"{quality.heading} {score}{pooled}"] if score else []
     for (length, drafter), row in reversed(beside.items()):
         figures = [f"{percent(row['acceptance'] - row[ACCEPTANCE_LESS])} accepted"]
         if speed := shown(metric).interval(speeds.get((length, drafter), {})):

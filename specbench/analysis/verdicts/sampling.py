@@ -30,11 +30,12 @@ from specbench.runs.frames import rows_of
 
 DIFFER, SAME, UNKNOWN = "texts differ", "no difference seen", "not known"
 FEW = (
-    "each prompt has too few texts to show whether they follow the distribution of {}: measure "
-    "with --repeats 8"
+    "there are too few texts to show whether they follow the distribution of {}: measure with "
+    "--repeats 8, or more prompts"
 )
 FIGURES = ("same_texts_p", "same_texts_power")
 ENOUGH = 0.8  # power that a requirement asks for
+LIKELY = 0.5  # power against the largest fault without which nothing is said
 #: The fault that a requirement must have been able to see.
 REQUIRED = GREEDY[1]
 _WORDS = re.compile(r"\w+|[^\w\s]|\s+")
@@ -76,12 +77,17 @@ def sampling_rows(texts: pd.DataFrame, method: str) -> pd.DataFrame:
         if not number or ours != outcomes[number - 1][2]:
             shares = power(ours, level=level)
         row |= {"same_texts_power": shares[REQUIRED], "same_texts_seen": _seen(shares)}
+        if shares[GREEDY[-1]] >= LIKELY:  # else so few texts show nothing
+            row["same_texts"] = SAME
     p = 0.0
     ordered = sorted(outcomes, key=lambda outcome: outcome[1].p)
     for number, (row, outcome, _) in enumerate(ordered):  # Holm's correction
         p = max(p, min(1.0, outcome.p * (len(ordered) - number)))
-        row |= {"same_texts_p": p, "same_texts": DIFFER if p <= LEVEL else SAME}
-        row["same_texts_sentence"] = _sentence(outcome, p, against)
+        row["same_texts_p"] = p
+        if p <= LEVEL:
+            row["same_texts"] = DIFFER
+        if row["same_texts"] != UNKNOWN:
+            row["same_texts_sentence"] = _sentence(outcome, p, against)
     columns = [*TASK, *SETTING, *FIGURES, "same_texts", "same_texts_sentence", "same_texts_seen"]
     return pd.DataFrame(rows, columns=columns)
 

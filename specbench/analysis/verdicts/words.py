@@ -35,7 +35,6 @@ EXCLUDED, SHOWN, OPEN = "excluded", "shown", "open"
 SAME = "same server"
 CONCURRENCY = "concurrency"  # the name of a server's load in the column ``settings``
 
-WHOLE = "compare --legend explains more."
 #: What words of a verdict mean, beside which this text stands.
 _MEANINGS = {
     ("faster", "slower"): "by the 95 % interval, and beyond the noise of times if it was measured",
@@ -83,7 +82,7 @@ def legend(verdicts: Iterable[str]) -> str:
         for words, meaning in _MEANINGS.items()
         if used & {*words}
     ]
-    return " ".join([*parts, WHOLE])
+    return " ".join(parts)
 
 
 def count_words(rows: Iterable[Row]) -> str:

@@ -58,25 +58,6 @@ def best(table, figure):
     return set(table.loc[table["best"] & (table["figure"] == figure), "label"])
 
 
-def test_numbers_are_scaled_for_display():
-    table = table_of(five()).set_index(["task", "label", "figure"]).sort_index()
-    row = table.loc[("mini-math", "diversed")]
-    assert row.loc["draft_acceptance_rate", "value"] == pytest.approx(88)
-    assert row.loc["draft_acceptance_rate", "metric"] == "draft_acceptance_rate"
-    assert (row.loc["quality", "value"], row.loc["quality", "metric"]) == (100, "accuracy")
-    assert row.loc["speedup", "value"] == pytest.approx(1)
-    assert row.loc["quality", "ci_high"] == pytest.approx(100)
-    assert set(row["n"]) == {10}
-    assert pd.isna(table.loc[("mini-math", "autoregressive", "draft_acceptance_rate"), "value"])
-
-
-def test_acceptance_is_best_only_with_the_best_quality():
-    table = table_of(five())
-    assert best(table, "quality") == set(table["label"]) - BAD
-    assert best(table, "draft_acceptance_rate") == {"diversed"}  # not the accept-all rule
-    assert best(table, "speedup") == set(table["label"]) - BAD  # all take the same time
-
-
 def answered(make, n, **settings):
     """Samples of two or more rules on ``n`` prompts: for each rule, what differs on prompt i."""
     rows = [

@@ -93,15 +93,6 @@ def test_updates_read_the_texts_of_the_last_steps(mini, monkeypatch, changes, ex
 
 
 @pytest.mark.usefixtures("unmeasured")
-def test_the_same_recipe_gives_the_same_head(mini):
-    recipe = RECIPE.updated(steps=2)
-    recipes = (recipe, recipe, recipe.updated(seed=1))
-    one, same, other = (trained(mini, each, BRIEF).head.state_dict() for each in recipes)
-    assert all(torch.equal(one[name], same[name]) for name in one)
-    assert not all(torch.equal(one[name], other[name]) for name in one)
-
-
-@pytest.mark.usefixtures("unmeasured")
 @pytest.mark.parametrize("kind", ["linear", "features"])
 def test_heads_trained_together_are_those_trained_alone(mini, kind):
     """Batches that they share change nothing, whatever the texts of the others are."""

@@ -25,7 +25,6 @@ METHODS = (
     {"method": "static", "weight": 0.5, "accepted": 20},
     {"method": "diversed", "head": "bundled", "accepted": 22},
 )
-BAD = {"static w=0", "static w=0.5"}  # of quality
 
 
 def table_of(samples):

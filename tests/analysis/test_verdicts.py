@@ -78,7 +78,6 @@ def test_verdicts_are_counted_over_the_tasks_of_a_run(planted):
 @pytest.mark.parametrize(
     ("times", "again", "speed"),
     [
-        (1.3, 1.0, words.FASTER),
         (1.1, 1.0, words.FASTER),
         (1.1, 1.2, words.NOISE),  # sd differs more from itself
         (0.93, 1.2, words.NOISE),

@@ -181,6 +181,16 @@ def test_texts_are_drawn_at_the_recipes_temperature(mini):
     assert cold.static[0].quality.mean() > 0.99 and cold.learn(*draw_texts([cold])[0]).reward < 0.99
 
 
+@pytest.mark.usefixtures("unmeasured")
+def test_a_text_is_scored_up_to_a_stop_string(mini):
+    training = prepared(mini, RECIPE, replace(CUT, stop=("e",)))
+    training.begin()
+    [(rollouts, *_)] = draw_texts([training])
+    ends = [rollouts.token[rollouts.row == text][-1] for text in range(len(rollouts.texts))]
+    assert any("e" in mini.tokenizer.decode(end) for end in ends)
+    assert not any("e" in text for text in rollouts.texts)
+
+
 def test_a_point_has_its_prompts_in_order_and_the_mean_of_their_texts(mini, monkeypatch):
     def lengths(rollouts, examples, _):
         return torch.tensor([len(example.prompt) for example in examples]).double()

@@ -25,7 +25,6 @@ METHODS = (
     {"method": "static", "weight": 0.5, "accepted": 20},
     {"method": "diversed", "head": "bundled", "accepted": 22},
 )
-BAD = {"static w=0", "static w=0.5"}  # of quality
 
 
 def table_of(samples):
@@ -56,25 +55,6 @@ def grid(tables):
 
 def best(table, figure):
     return set(table.loc[table["best"] & (table["figure"] == figure), "label"])
-
-
-def test_numbers_are_scaled_for_display():
-    table = table_of(five()).set_index(["task", "label", "figure"]).sort_index()
-    row = table.loc[("mini-math", "diversed")]
-    assert row.loc["draft_acceptance_rate", "value"] == pytest.approx(88)
-    assert row.loc["draft_acceptance_rate", "metric"] == "draft_acceptance_rate"
-    assert (row.loc["quality", "value"], row.loc["quality", "metric"]) == (100, "accuracy")
-    assert row.loc["speedup", "value"] == pytest.approx(1)
-    assert row.loc["quality", "ci_high"] == pytest.approx(100)
-    assert set(row["n"]) == {10}
-    assert pd.isna(table.loc[("mini-math", "autoregressive", "draft_acceptance_rate"), "value"])
-
-
-def test_acceptance_is_best_only_with_the_best_quality():
-    table = table_of(five())
-    assert best(table, "quality") == set(table["label"]) - BAD
-    assert best(table, "draft_acceptance_rate") == {"diversed"}  # not the accept-all rule
-    assert best(table, "speedup") == set(table["label"]) - BAD  # all take the same time
 
 
 def answered(make, n, **settings):

@@ -1,6 +1,7 @@
 """Texts of two arms: false alarms, planted faults, and the power that is said."""
 
 from bisect import bisect
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -203,7 +204,8 @@ def test_a_sentence_says_what_is_seen_and_what_would_have_been(monkeypatch):
     assert sampling_rows(greedy, "plain").empty
 
 
-def test_prompts_that_lack_a_text_are_left_out_and_ids_are_not_mixed_with_words():
+def test_prompts_that_lack_a_text_are_left_out_and_ids_are_not_mixed_with_words(monkeypatch):
+    monkeypatch.setattr("specbench.analysis.verdicts.sampling.power", partial(power, trials=4))
     plain, fast = (texts_of(np.random.default_rng(seed)) for seed in (1, 2))
     texts = frame(plain=plain, fast=fast)
     lacking = texts["arm"].eq("fast") & texts["sample_id"].eq("3") & texts["repeat"].eq(0)

@@ -86,31 +86,6 @@ def test_a_metric_that_is_edited_while_it_scores_ends_the_run(cli):
     assert not Path("run/samples.jsonl").exists() or not records(Path("run"))
 
 
-@pytest.mark.usefixtures("files")
-def test_an_edited_rule_is_decoded_again(cli):
-    def keys():
-        """Return the keys of the samples by method, in the order in which they were written."""
-        by_method: dict[str, list[str]] = {}
-        for record in records(Path("run")):
-            by_method.setdefault(record["method"], []).append(record["key"])
-        return by_method
-
-    command = ["run", "-m", f"sd,{RULE}", "-t", "mini-math", "--output", "run", *SMALL]
-    assert cli(*command).code == cli(*command).code == 0
-    before = keys()
-    assert [len(method_keys) for method_keys in before.values()] == [4, 4, 4]
-    source = Path("my_rules.py").read_text()
-    Path("my_rules.py").write_text(source.replace("fallback=at.p", "fallback=at.q"))
-    result = cli(*command)
-    assert result.code == 0 and "my_rules.py" in result.err
-    after = keys()
-    assert after["sd"] == before["sd"]
-    assert after[RULE][:4] == before[RULE] and not {*after[RULE][4:]} & {*before[RULE]}
-    assert len(after[RULE]) == 8
-    assert len(Path("run/samples.csv").read_text().splitlines()) == 1 + 12
-    assert list(json.loads(Path("run/config.json").read_text())["sources"]) == [RULE]
-
-
 MISBEHAVING = (DATA / "own/misbehaving.txt").read_text(encoding="utf-8")
 
 

@@ -48,22 +48,6 @@ def logged_steps(folder: Path) -> list[str]:
     return [line.split(",")[0] for line in (folder / LOG).read_text().splitlines()[1:]]
 
 
-def test_rewards_score_the_text_before_a_stop_string(cli, models, monkeypatch, mini):
-    task = load_task("mini-headline")
-    monkeypatch.setattr(Tasks, "tasks", lambda _: [replace(task, stop=(".",))])
-    honest, ends = verifier.reward, []
-
-    def reward(rollouts, *rest):
-        assert not any("." in text for text in rollouts.texts)
-        last = [rollouts.token[rollouts.row == i][-1] for i in range(len(rollouts.texts))]
-        ends.extend(map(mini.tokenizer.decode, last))
-        return honest(rollouts, *rest)
-
-    monkeypatch.setattr(verifier, "reward", reward)
-    assert cli(*TINY, "--target-acceptance", "0.9", "--no-progress").code == 0
-    assert "." in ends
-
-
 def test_a_head_is_trained_shown_and_used(cli, models):
     result = cli(
         *TINY, "--head-kind", "linear", "--acceptance-weight", "3", "--allow-code-execution", code=0

@@ -118,12 +118,6 @@ def test_only_auto_leaves_an_engine_that_differs_from_eager(engine, tmp_path, mo
     assert compared["compared_with_eager"]["difference"] == engine.difference
 
 
-def test_the_first_decode_of_each_method_is_a_warm_up(engine, tmp_path):
-    samples = records(plan_of(["autoregressive", "sd"], repeats=2), tmp_path / "r")
-    assert len(engine.calls) == len(samples) + 2 == 2 * 2 * 3 + 2
-    assert [call["draft_length"] for call in engine.calls][:5] == [0, 0, 5, 5, 0]
-
-
 def test_all_cells_are_captured_before_the_first_sample(engine, tmp_path):
     tasks, variants = [TASK, replace(TASK, name="u")], method_variants(["autoregressive", "sd"], {})
     settings = Settings(engine="compile")
@@ -196,19 +190,6 @@ def test_infinite_states_of_a_failed_text_do_not_stay(engine, tmp_path):
     engine.failing = {1: ValueError("not finite")}
     records(plan_of(["sd"]), tmp_path / "r")
     assert engine.target.cache.values[0].isfinite().all()
-
-
-def test_in_a_batch_only_the_failing_text_fails(engine, tmp_path, monkeypatch):
-    def decode_all(pair, rule, requests, options):
-        for number, generation in engine.decode_all(pair, rule, requests, options):
-            if requests[number].prompt == [len("three")]:
-                raise ValueError("three")
-            yield number, generation
-
-    monkeypatch.setattr(runner, "decode_all", decode_all)
-    samples = records(plan_of(["sd"], batch_size=2), tmp_path / "r")
-    status = {r.sample_id: r.status for r in samples}
-    assert status == {"t-0": "ok", "t-1": "error", "t-2": "ok"}
 
 
 def test_texts_that_are_decoded_alone_after_an_error_are_in_no_block(engine, tmp_path):

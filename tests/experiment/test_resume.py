@@ -3,7 +3,6 @@
 import json
 import lzma
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -41,22 +40,6 @@ def damage_config(folder: Path, content: bytes | None) -> None:
         (folder / CONFIG).unlink()
     else:
         (folder / CONFIG).write_bytes(content)
-
-
-def test_a_run_cut_anywhere_resumes_to_the_same_result(engine, tmp_path):
-    """However much of the file reached the disk, no complete sample is lost or duplicated."""
-    whole = tmp_path / "whole" / "r"
-    run(whole)
-    content = (whole / RECORDS).read_bytes()
-    ends = [at + 1 for at, byte in enumerate(content) if byte == ord("\n")]
-    for cut in (0, 1, ends[3] - 1, ends[3], ends[3] + 1, ends[5] - 1, ends[5]):
-        folder = tmp_path / str(cut) / "r"
-        folder.mkdir(parents=True)
-        shutil.copy(whole / CONFIG, folder)
-        (folder / RECORDS).write_bytes(content[:cut])
-        assert run(folder) == sum(end <= cut for end in ends)
-        assert tables(folder) == tables(whole)
-        assert (folder / RECORDS).read_bytes() == content
 
 
 def test_damaged_lines_are_set_aside_and_their_samples_decoded_again(engine, tmp_path, caplog):

@@ -257,7 +257,7 @@ def test_a_samples_key_covers_all_that_determines_it(monkeypatch):
     assert key() not in keys
 
 
-def test_a_policy_of_a_file_counts_by_its_content(tmp_path):
+def test_a_policy_and_a_rule_of_a_file_count_by_their_content(tmp_path):
     (file := tmp_path / "mine.py").write_text("def short(rounds): ...\n")
     (task,), (name, digests) = plan_of(["sd"]).tasks, (f"{file}:short", set())
     cell = replace(task.cells[-1], drafter=parse_drafter(f"model+{name}"))
@@ -267,6 +267,10 @@ def test_a_policy_of_a_file_counts_by_its_content(tmp_path):
         plan = replace(plan_of(["sd"]), tasks=tasks, sources=own_sources(tasks))
         digests.add(plan.sources_of(next(plan.steps()))[name])
     assert len(digests) == 2
+    file.write_text("def own(at, x): ...\n")
+    plan = plan_of(["sd", rule := f"{file}:own"])
+    used = {step.cell.method: [*plan.sources_of(step)] for step in plan.steps()}
+    assert used == {"sd": [], rule: [rule]}  # other methods are not decoded again
 
 
 def test_a_head_counts_by_its_content(tmp_path):

@@ -11,11 +11,8 @@ import torch
 
 from specbench.decoding.heads.bind import try_rule
 from specbench.errors import UsageError
-from specbench.methods import METHODS, Positions, Verdict, get_method, maximal_coupling, pick
-from specbench.methods.laws import Next
+from specbench.methods import METHODS, Positions, Verdict, maximal_coupling, pick
 from specbench.methods.method import BOTH_MODELS, Method, Parameter
-
-from .cases import stacked
 
 RULES = Path(__file__).parents[2] / "specbench" / "docs" / "my_rules.py"
 SIZES = (11, 6, 3)
@@ -48,29 +45,6 @@ def test_a_residual_that_is_never_used_may_be_undefined():
         return good(at, x)._replace(residual=rest / rest.sum(-1, keepdim=True))
 
     attempt(rule)
-
-
-def test_the_rule_that_decays_along_the_round_emits_its_law():
-    """By enumeration of all drafts at four positions of a round; a law without positions fails."""
-    method = get_method(f"{RULES}:decaying")
-    rule, law = method.rule, method.law
-    assert rule is not None and law is not None
-    at = stacked(greedy=False)._replace(n=4)
-    count, size = at.p.shape
-    assert at.position.tolist() == [0, 1, 2, 3] * (count // 4)
-    emitted = torch.zeros_like(at.p)
-    for token in range(size):
-        verdict = rule(at, torch.full((count,), token), decay=0.6)
-        emitted[:, token] += at.q[:, token] * verdict.accept
-        emitted += (at.q[:, token] * (1 - verdict.accept))[:, None] * verdict.residual
-
-    def error(position):
-        split = law(Next(*at[:4], position), decay=0.6)
-        return (emitted - split.accepted - split.replaced).abs().amax(-1)
-
-    assert error(at.position).max() < 1e-6
-    assert error(torch.zeros_like(at.position)).max() > 0.1
-    assert error(at.position)[::4].max() < 1e-6 < error(at.position + 1)[::4].max()
 
 
 WAITING: dict[str, Callable[[Positions], Any]] = {

@@ -298,5 +298,5 @@ def test_an_alternative_without_a_number_does_not_spoil_the_others(tmp_path):
     for name in ("accuracy", "accuracy-flexible"):
         assert (score(name, "#### 4", first), score(name, "#### 5", first)) == (1.0, 0.0)
         try_metrics([name], [first])
-        with pytest.raises(UsageError, match="has no number"):
+        with pytest.raises(UsageError, match="`p-2` has no number"):
             try_metrics([name], [first, second])  # before anything is decoded

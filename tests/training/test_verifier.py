@@ -93,15 +93,6 @@ def test_updates_read_the_texts_of_the_last_steps(mini, monkeypatch, changes, ex
 
 
 @pytest.mark.usefixtures("unmeasured")
-def test_the_same_recipe_gives_the_same_head(mini):
-    recipe = RECIPE.updated(steps=2)
-    recipes = (recipe, recipe, recipe.updated(seed=1))
-    one, same, other = (trained(mini, each, BRIEF).head.state_dict() for each in recipes)
-    assert all(torch.equal(one[name], same[name]) for name in one)
-    assert not all(torch.equal(one[name], other[name]) for name in one)
-
-
-@pytest.mark.usefixtures("unmeasured")
 @pytest.mark.parametrize("kind", ["linear", "features"])
 def test_heads_trained_together_are_those_trained_alone(mini, kind):
     """Batches that they share change nothing, whatever the texts of the others are."""
@@ -188,6 +179,16 @@ def test_texts_are_drawn_at_the_recipes_temperature(mini):
     cold = prepared(mini, RECIPE.updated(reward="agreement", temperature=0.01), task)
     cold.begin()
     assert cold.static[0].quality.mean() > 0.99 and cold.learn(*draw_texts([cold])[0]).reward < 0.99
+
+
+@pytest.mark.usefixtures("unmeasured")
+def test_a_text_is_scored_up_to_a_stop_string(mini):
+    training = prepared(mini, RECIPE, replace(CUT, stop=("e",)))
+    training.begin()
+    [(rollouts, *_)] = draw_texts([training])
+    ends = [rollouts.token[rollouts.row == text][-1] for text in range(len(rollouts.texts))]
+    assert any("e" in mini.tokenizer.decode(end) for end in ends)
+    assert not any("e" in text for text in rollouts.texts)
 
 
 def test_a_point_has_its_prompts_in_order_and_the_mean_of_their_texts(mini, monkeypatch):

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from specbench.errors import UsageError
 from specbench.tasks.example import Example
 from specbench.tasks.metrics.accuracy import (
     accuracy,
@@ -97,29 +96,12 @@ def test_gold_answers_of_gsm8k_are_right_and_those_of_others_wrong(split, rows):
     assert bare / rows > 0.97
 
 
-@pytest.mark.parametrize("metric", [accuracy, accuracy_flexible])
-def test_reference_without_a_number_is_the_users_error(metric):
-    for reference in ("as many as before", "#### as many as before"):
-        with pytest.raises(UsageError, match="`e3`"):
-            metric("#### 1", Example("e3", "prompt", reference))
-
-
 def test_parsing_takes_linear_time():
     """Twenty thousand blanks after "answer:" once took 7.8 s; they take a millisecond."""
     for before in ("####", "answer:", "answer", r"\boxed", r"\frac{", "", "<<"):
         for filler in (
-            *(
-                " ",
-                "*",
-                "#### ",
-                "1,111",
-                "answer: ",
-                "\\boxed{",
-                "9 * ",
-                "<answer>",
-                "1 111 ",
-                "\n",
-            ),
+            *(" ", "*", "#### ", "1,111", "answer: ", "\\boxed{", "9 * ", "<answer>", "1 111 "),
+            "\n",
         ):
             text = before + filler * (20_000 // len(filler)) + "x"
             assert takes_less(partial(flexible_number, text), 0.5), (before, filler)

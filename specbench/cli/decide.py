@@ -230,7 +230,10 @@ def _screen(
     yield show(decisions.break_even_table(decision)).rstrip()
     for drafter in decision.drafters:
         if lines := usual_lengths(kind_called(str(drafter))):
-            yield f"others had with {drafter} ({len(lines)} sources and workloads, all by --json)"
+            yield (
+                f"tokens per round that others had with {drafter}, median and range ({len(lines)} "
+                "sources and workloads, all by --json)"
+            )
         yield from (f"  {line}" for line in lines[:MOST_LENGTHS])
 
 

@@ -127,7 +127,8 @@ def draw(results: Results, against: Sequence[str] = AGAINST) -> Drawing:
     cells = pd.concat([panel.cells for panel in panels])
     cells = cells[~cells.index.duplicated()]  # of several costs
     fronts = {mark for panel in panels for mark in panel.front["mark"]}
-    handles = _handles(style.distinct(cells, "method"), cells, fronts)
+    has_band = any(panel.front["quality_low"].notna().any() for panel in panels)
+    handles = _handles(style.distinct(cells, "method"), cells, fronts, has_band)
     runs: dict[int, list[str]] = {}
     for name, of_run in layout.blocks(cells, ["run_id", "engine", "batch_size"]):
         runs.setdefault(of_run["run"].iloc[0], []).append(name)
@@ -347,7 +348,9 @@ def _label_points(panel: _Panel) -> None:
     layout.place(axes, labels, marks, lines)
 
 
-def _handles(methods: Sequence[str], cells: pd.DataFrame, fronts: set[str]) -> list[Line2D]:
+def _handles(
+    methods: Sequence[str], cells: pd.DataFrame, fronts: set[str], has_band: bool
+) -> list[Line2D]:
     """Return entries of methods, and behind them of what else is drawn, whose texts are longer."""
 
     def line(dashes: Any, width: float, label: str, method: str = "") -> Line2D:
@@ -360,7 +363,8 @@ def _handles(methods: Sequence[str], cells: pd.DataFrame, fronts: set[str]) -> l
     handles = [style.handle(method) for method, look in looks.items() if not look.open]
     handles += [style.handle(n, label=f"open: {s}", **opened) for s, n in servers.items()]
     if "front" in fronts:
-        handles.append(line("--", 1.1, "static front, 95 % band", "static"))
+        label = "static front, 95 % band" if has_band else "static front"
+        handles.append(line("--", 1.1, label, "static"))
     if "sharpened front" in fronts:
         controlled = [method for method in CONTROLS if method in methods]
         handles.append(line(":", 1.1, f"front with {controlled[-1]}", "cooled"))

@@ -187,7 +187,7 @@ def page(style: str, width: float | None = None) -> Iterator[None]:
     settings: Any = {}
     if style not in PAGES:
         if not style.endswith(".mplstyle"):
-            raise UsageError(f"{unknown('style', style, STYLES)} A FILE.mplstyle is read, too")
+            raise UsageError(f"{unknown('style', style, STYLES)}, or give a FILE.mplstyle")
         try:
             settings = matplotlib.rc_params_from_file(style, use_default_template=False)
         except (OSError, ValueError) as error:
@@ -236,11 +236,11 @@ def panels(
 ) -> tuple[Figure, np.ndarray]:
     """Make a figure and its axes [rows, columns], as wide as a column or page of a paper.
 
-    ``height`` is inches per row and ``width`` those of the figure on ``paper``; ``shared`` is
-    passed to ``Figure.subplots``.
+    ``height`` is inches per row, ``width`` those of the figure on ``paper``, which is hardly made
+    narrower, and ``shared`` is passed to ``Figure.subplots``.
     """
     style = _page.get()
-    if style.width and style.width < (least := _LEAST_WIDTH * columns):
+    if style.width and style.width < (least := 0.9 * width if width else _LEAST_WIDTH * columns):
         raise UsageError(
             f"--width {style.width:g} is too narrow for {columns} panels beside each other: give "
             f"at least {least:g} inches, or draw fewer tasks with --task."

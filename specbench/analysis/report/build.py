@@ -192,8 +192,9 @@ def _facts(runs: Sequence[Run], cells: pd.DataFrame) -> list[str]:
     """Return the models of each pair, then temperatures, draft lengths and numbers of prompts."""
     pairs = [run.config.pair for run in runs if run.config.pair.model_fields_set]
     models = [
-        _without_folders(f"Pair {pair.name}: target {pair.target}, draft {pair.draft}")
+        _without_folders(f"Pair {pair.name}: target {pair.target}{draft}")
         for pair in pairs
+        for draft in [f", draft {pair.draft}" if pair.draft else ""]
     ]
     shared = {
         "T": cells["temperature"].unique(),

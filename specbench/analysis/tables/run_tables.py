@@ -35,7 +35,8 @@ OF_SERVERS = (
     "Of servers, tokens/s / AR's compares engines, too: `compare RUN --against SERVER` compares "
     "servers."
 )
-NO_TIMES = "These runs have no times of tokens."
+NO_TIMES = "These runs have no times."
+NO_RATES = "No tokens/s: the servers do not tell how many tokens they wrote."
 TRANSFER = [
     *("run_id", "pair", "trained_on", "task"),
     *("metric", "value", "ci_low", "ci_high", "n", "unit"),
@@ -72,7 +73,7 @@ def figure_tables(cells: pd.DataFrame, *, intervals: bool = False) -> Iterator[T
 def without_speedup(cells: pd.DataFrame) -> list[str]:
     """Return a note on why cells have no speed-up, if none has one."""
     if not cells["tokens_per_second"].any():
-        return [NO_TIMES]
+        return [NO_RATES if cells["seconds_per_sample"].any() else NO_TIMES]
     return [] if AUTOREGRESSIVE in set(cells["method"]) or cells[SPEEDUP].any() else [NO_BASELINE]
 
 

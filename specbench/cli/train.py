@@ -304,7 +304,7 @@ def _advise(jobs: Sequence[HeadJob], root: Path, command: Callable[..., str]) ->
 def _choice(steps: int, description: Mapping[str, Any], scale: float) -> str:
     """Say which step's head was kept, how noisy its choice was, and if more steps may help."""
     best = description["best_step"]
-    sentence = f"the head of step {best} of {steps}, {description['seconds']:.0f} s in all"
+    sentence = f"the head of step {best} of {steps}, {description['seconds']:.0f} s of steps"
     if not description.get("best_distance"):
         return sentence
     distances = {int(s): scale * d for s, d in description["measured_distances"].items()}

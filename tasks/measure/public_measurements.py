@@ -61,7 +61,11 @@ STARTS: dict[str, dict[str, float]] = {
     "llama.cpp": {"share": 0.7, "few_rows": 0.3},
 }
 """Numbers of ``engines.toml`` that are fitted, and where a fit begins."""
-LOOKS = (("#0077BB", "o"), ("#EE7733", "s"), ("#228833", "^"), ("#AA3377", "D"), ("#555555", "v"))
+LOOKS = (
+    *(("#0077BB", "o"), ("#EE7733", "s"), ("#228833", "^"), ("#AA3377", "D"), ("#555555", "v")),
+    *(("#D4A500", "P"), ("#CC3311", "X"), ("#33BBEE", "<"), ("#000000", "*"), ("#882255", ">")),
+)
+NEAR = 1.0, 1.3  # computed speed-ups that are told with little to spare
 OFFSET: dict[str, Any] = {"textcoords": "offset points", "fontsize": "small"}
 HOLD = 0.3  # pulls the logarithm of a number to where it begins
 
@@ -304,6 +308,16 @@ def main() -> None:
     print(
         f"{len(of_people)} people, each once: inside {100 * of_people.mean():.1f} %, "
         f"{(of_people >= 0.8).sum()} with eight of ten rows inside"
+    )
+    near = told[told["predicted"].between(*NEAR)]
+    print(
+        f"{len(near)} rows computed at {NEAR[0]:g} to {NEAR[1]:g}: measured over computed "
+        f"{np.exp(-near['error'].median()):.2f} in the median, below 1 in "
+        f"{100 * (near['speedup'] < 1).mean():.0f} %; by person "
+        + ", ".join(
+            f"{person} {(rows['speedup'] < 1).sum()} of {len(rows)}"
+            for person, rows in near.groupby("person", sort=False)
+        )
     )
     measured, predicted, inside = told[["speedup", "predicted", "inside"]].to_numpy(float).T
     print(line(measured, predicted, inside, number_of_rows))

@@ -82,6 +82,8 @@ def test_an_interrupted_benchmark_is_resumed_and_others_are_refused(cli, monkeyp
     result = cli(*command, "-o", "out")
     assert result.code == 0 and "2 of 4 samples are done" in result.err
     assert Path("out/samples.jsonl").read_bytes().startswith(before)
+    facts = json.loads(Path("out/environment.json").read_text())
+    assert facts["fused_layers"] == [False, False]  # of both models, on a CPU
     environment = Path("out/environment.json").rename("moved")
     assert "out has no whole environment.json" in cli("table", "out", code=2).err
     environment.rename("out/environment.json")

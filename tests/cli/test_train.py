@@ -60,7 +60,7 @@ def test_a_head_is_trained_shown_and_used(cli, models):
     assert (recipe["acceptance_weight"], recipe["steps"], recipe["seed"]) == (3, 3, 5)
     rows = [line.split() for line in result.out.splitlines() if line.startswith("mini-headline ")]
     assert re.search(
-        r"^mini-headline: the head of step [123] of 3, \d+ s in all; .*points above the front,\s"
+        r"^mini-headline: the head of step [123] of 3, \d+ s of steps; .*points above the front,\s"
         r"beside [+-][\d.]+ at step [123](.|\n)*more\s--steps\s(may|are\snot\sshown\sto)\shelp$",
         *(result.out, re.M),
     )

@@ -240,7 +240,7 @@ def panels(
     narrower, and ``shared`` is passed to ``Figure.subplots``.
     """
     style = _page.get()
-    if style.width and style.width < (least := 0.9 * width if width else _LEAST_WIDTH * columns):
+    if style.width and style.width < (least := 0.85 * width if width else _LEAST_WIDTH * columns):
         raise UsageError(
             f"--width {style.width:g} is too narrow for {columns} panels beside each other: give "
             f"at least {least:g} inches, or draw fewer tasks with --task."

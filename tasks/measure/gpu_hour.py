@@ -61,6 +61,7 @@ class Part(NamedTuple):
     command: Sequence[str]
     minutes: float = 1  # expected on an H200
     needs: str = ""  # a program without which it is skipped, if not the command's own
+    after: Sequence[str] = ()  # parts whose results it reads
 
     def done(self, folder: Path) -> dict[str, Any] | None:
         """Return the record of an earlier run; None without one."""
@@ -99,7 +100,8 @@ def part_of(
         options = [*PROGRAMS[program], *options]
         program = sys.executable
     needs = str(ROOT / entry["needs"]) if "needs" in entry else ""
-    return Part(part, entry["question"], [program, *options], entry.get("minutes", 1), needs)
+    command, minutes, after = [program, *options], entry.get("minutes", 1), entry.get("after", ())
+    return Part(part, entry["question"], command, minutes, needs, after)
 
 
 def machine() -> dict[str, Any]:
@@ -124,10 +126,13 @@ def hour(
     write_atomically(folder / ENVIRONMENT, json.dumps(environment))
     end, good = time.monotonic() + 60 * minutes, True
     for part in chosen:
-        before, left = part.done(folder), end - time.monotonic()
-        if before is not None and before["result"] == OK:
+        left = end - time.monotonic()
+        if succeeded(part.name, folder):
             continue
-        if 60 * part.minutes > left:
+        lacking = [name for name in part.after if not succeeded(name, folder)]
+        if lacking:
+            print(f"{part.name}: not begun, it reads {', '.join(lacking)}", file=sys.stderr)
+        elif 60 * part.minutes > left:
             print(f"{part.name}: not begun, it takes about {part.minutes:g} min", file=sys.stderr)
         else:
             print(f"{part.name}: {part.purpose}", file=sys.stderr)
@@ -138,6 +143,12 @@ def hour(
             write_atomically(folder / "page.md", "\n".join(page(all_parts, folder, environment)))
             print(f"{part.name}: {record['result']}", file=sys.stderr)
     return good
+
+
+def succeeded(name: str, folder: Path) -> bool:
+    """Return whether a part has a record of success."""
+    record = folder / f"{name}.json"
+    return record.exists() and json.loads(record.read_text())["result"] == OK
 
 
 def run_part(part: Part, folder: Path, limit: float) -> dict[str, Any]:

@@ -11,8 +11,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from specbench.engine.pairs import Loading, get_pair
+from specbench.engine.sources import build_model, load_config
 from tasks.measure import attention_kernels, gpu_hour, marks
 from tasks.measure.gpu_hour import SKIPPED, Part, hour, parts
 from tests.engine.tiny import tiny_pair
@@ -128,6 +131,29 @@ def test_no_part_begins_that_the_minutes_left_do_not_hold(tmp_path, capsys):
     assert "long: not begun, it takes about 2 min" in capsys.readouterr().err
 
 
+def test_a_part_waits_for_those_whose_results_it_reads(tmp_path, capsys):
+    marker = tmp_path / "marker"
+    succeeds = f"import os; raise SystemExit(not os.path.exists({str(marker)!r}))"
+    first = part("first", succeeds)
+    second = part("second", "print('read')")._replace(after=["first"])
+    assert not hour([first, second], [first, second], tmp_path, MACHINE)
+    assert set(records(tmp_path)) == {"first"}
+    assert "second: not begun, it reads first" in capsys.readouterr().err
+    marker.touch()
+    assert hour([first, second], [first, second], tmp_path, MACHINE)
+    assert records(tmp_path) == {"first": "ok", "second": "ok"}
+
+
+def test_the_pair_of_32b_is_of_that_size():
+    spec, loading = get_pair(f"{gpu_hour.HERE}/shapes.toml:qwen3-32b"), Loading(load_format="dummy")
+    sizes = []
+    for role in ("target", "draft"):
+        with torch.device("meta"):
+            model = build_model(load_config(spec, role, loading), torch.bfloat16)
+        sizes.append(sum(weight.numel() for weight in model.parameters()) / 1e9)
+    assert sizes == pytest.approx([32.76, 1.72], abs=0.01)
+
+
 def test_the_parts_are_commands_that_exist(tmp_path):
     all_parts = parts(tmp_path, sources=Path("a folder/texts"))
     names = [part.name for part in all_parts]
@@ -137,6 +163,7 @@ def test_the_parts_are_commands_that_exist(tmp_path):
         of_pairs = [names.index(f"{kind}-{pair}") for pair in ("llama", "qwen3", "gemma3")]
         assert of_pairs[0] < names.index("tests") < names.index("larger-decide") < of_pairs[1]
     for part in all_parts:
+        assert {*part.after} <= {*names[: names.index(part.name)]}
         for word in part.command:
             assert "{" not in word
             if word.endswith((".py", ".toml")):

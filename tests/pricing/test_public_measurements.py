@@ -49,6 +49,14 @@ def test_rows_are_predicted_and_the_others_named(file, monkeypatch, capsys):
     assert file.with_suffix(".png").stat().st_size
 
 
+def test_small_gains_that_were_none_are_counted():
+    rows = [("a", 1.1, 0.9), ("a", 1.2, 1.3), ("b", 1.05, 0.8), ("b", 1.4, 0.7), ("b", 0.9, 0.8)]
+    told = pd.DataFrame(rows, columns=["person", "predicted", "speedup"])
+    sentence = "3 rows computed at 1 to 1.3: 2 were below 1 (a 1 of 2, b 1 of 1)"
+    assert public_measurements.small_gains(told) == sentence
+    assert public_measurements.small_gains(told[3:]) == "no row is computed at 1 to 1.3"
+
+
 @pytest.mark.parametrize("left", ["person", "gpu"])
 def test_what_is_left_out_is_predicted_by_the_others(file, left, monkeypatch, capsys, tmp_path):
     for module in (public_measurements, bounds):

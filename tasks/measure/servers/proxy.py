@@ -21,6 +21,8 @@ from urllib.request import Request, urlopen
 
 COLD = 0.5  # times the temperature
 
+_DIGIT = re.compile(rb"(\\u[0-9a-fA-F]{4})|\d")  # not within an escape
+
 
 class Proxy(BaseHTTPRequestHandler):
     server_url: str
@@ -66,7 +68,7 @@ class Proxy(BaseHTTPRequestHandler):
         """Replace the digits of the texts in an event."""
         return re.sub(
             rb'("(?:text|content)": ?")((?:[^"\\]|\\.)*)',
-            lambda match: match[1] + re.sub(rb"\d", b"x", match[2]),
+            lambda match: match[1] + _DIGIT.sub(lambda part: part[1] or b"x", match[2]),
             line,
         )
 

@@ -179,6 +179,7 @@ class FakeEngine:
         self.context: int | None = None
         self.facts: dict[str, Any] = {}
         self.weights: dict[str, Any] = {}
+        self.fused_layers: list[bool] = []
         self.library = Library(has_runners=False, exact=False)
         silent = {"context": None, "forget_prompts": lambda: None}
         placed = {"device": torch.device("cpu"), "dtype": "torch.float32"}

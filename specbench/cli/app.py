@@ -99,7 +99,8 @@ def _run(arguments: Sequence[str]) -> int:
         if isinstance(error, SpecbenchError):
             code, text = error.exit_code, str(error)
         elif isinstance(error, OSError) and error.strerror:  # such as a full disk
-            code, text = 2, f"{error.filename or 'standard output'}: {error.strerror}"
+            place = f"{error.filename}: " if error.filename else ""
+            code, text = 2, f"{place}{error.strerror}"
         else:
             how = f"for the traceback: specbench {DEBUG} ..."
             code, text = 1, f"{type(error).__name__}: {error} ({how})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -175,7 +176,7 @@ def _unlike(judged: pd.DataFrame) -> Iterator[str]:
             yield _named(row, f"{sampling.DIFFER}, p = {row['same_texts_p']:.2g}", judged)
         elif not isinstance(row["same_texts"], str):
             yield _named(row, "nothing is sampled at T = 0", judged)
-        elif row["same_texts"] == sampling.UNKNOWN:
+        elif isnan(power):  # they were not compared
             yield _named(row, "too few texts of a prompt: --repeats 8", judged)
         elif power < sampling.ENOUGH:
             seen = f"greedy texts in one of five answers would be seen in {percent(power, '.0f')}"

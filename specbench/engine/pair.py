@@ -134,6 +134,11 @@ class LoadedPair:
             model.forget_prompts()
 
     @property
+    def fused_layers(self) -> list[bool]:
+        """Whether the layers of target and draft are kernels of our own; empty for llama.cpp."""
+        return [r.fused is not None for r in self.runners] if self.library.has_runners else []
+
+    @property
     def runners(self) -> tuple[Runner, Runner]:
         """Both models as PyTorch models."""
         if self.library.has_runners:

@@ -60,13 +60,8 @@ class BenchRunner(SampleRunner):
         """Return the content of ``environment.json`` at the start of a benchmark."""
         target = self._pair.target
         bandwidth = copy_bandwidth(target.device, target.weight_bytes())
-        runners = self._pair.runners if self._pair.library.has_runners else []
-        return {
-            **describe_environment(),
-            "models": self.models,
-            "fused_layers": [runner.fused is not None for runner in runners],
-            "copy_bandwidth": bandwidth,
-        }
+        facts = {"models": self.models, "fused_layers": self._pair.fused_layers}
+        return {**describe_environment(), **facts, "copy_bandwidth": bandwidth}
 
     def closing_facts(self) -> dict[str, Any]:
         """Return the facts known at the end: of each cell also the bytes that its rounds read."""

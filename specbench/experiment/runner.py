@@ -176,7 +176,7 @@ class SampleRunner:
 
     def opening_facts(self) -> dict[str, Any]:
         """Return the content of ``environment.json`` at the start of a run."""
-        runners = self._pair.runners if self._pair.library.has_runners else []
+        modules = [r.model for r in self._pair.runners] if self._pair.library.has_runners else []
         opening = {
             **describe_environment(),
             "engine": self.engine,
@@ -184,8 +184,8 @@ class SampleRunner:
             "models": self.models,
             "weights": self._pair.weights,
             "busy_share": busy_share(),
-            "packed_weights": bool(packed_layers(*(runner.model for runner in runners))),
-            "fused_layers": [runner.fused is not None for runner in runners],
+            "packed_weights": bool(packed_layers(*modules)),
+            "fused_layers": self._pair.fused_layers,
             "sandbox": list(layers()) if self._plan.may_execute else [],
             "first_prompts": self._prompts.first(),
             "prompt_formats": self._prompts.formats,

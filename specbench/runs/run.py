@@ -281,7 +281,8 @@ def unfinished(folder: Path) -> str | None:
     run = read_run(folder, required=False)
     progress = run.progress
     if progress is None:
-        _, wrong = configuration.read_section(path := folder / CONFIG, configuration.RunConfig)
+        path = folder / CONFIG
+        _, wrong = configuration.read_section(path, configuration.RunConfig)
         return f"its {CONFIG} {wrong}" if wrong and path.exists() else None
     if progress.state == COMPLETE:
         return None

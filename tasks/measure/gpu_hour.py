@@ -38,7 +38,7 @@ LIMIT = 9 * 60  # seconds of a part
 SHOWN = 250  # lines of a part on the page
 FEW = 20  # lines of the messages of a part that failed
 FIRST = ("targets", "head-update")  # on the page
-OK, SKIPPED = "ok", "skipped"
+OK, SKIPPED, NOT_RUN = "ok", "skipped", "not run"
 ENVIRONMENT = "environment.json"
 DESCRIBE = """
 import json
@@ -63,20 +63,15 @@ class Part(NamedTuple):
     needs: str = ""  # a program without which it is skipped, if not the command's own
     after: Sequence[str] = ()  # parts whose results it reads
 
-    def done(self, folder: Path) -> dict[str, Any] | None:
-        """Return the record of an earlier run; None without one."""
-        file = folder / f"{self.name}.json"
-        return dict(json.loads(file.read_text())) if file.exists() else None
-
 
 def parts(folder: Path, rehearse: bool = False, sources: Path | None = None) -> list[Part]:
     """Return the parts of ``gpu_hour.toml``, the most important ones first."""
     values = {
-        "python": sys.executable,
-        "folder": str(folder),
-        "recipe": str(REHEARSAL if rehearse else LARGER),
+        "python": quote(sys.executable),
+        "folder": quote(str(folder)),
+        "recipe": quote(str(REHEARSAL if rehearse else LARGER)),
         "sources": f"--sources {quote(str(sources))}" if sources else "",
-        "heads": ",".join(HEADS.format(folder=folder, seed=seed) for seed in range(3)),
+        "heads": ",".join(HEADS.format(folder=quote(str(folder)), seed=n) for n in range(3)),
     }
     first: list[Part] = []
     others: list[Part] = []
@@ -92,10 +87,9 @@ def part_of(
 ) -> Part:
     """Return a part for a pair, from its entry in ``gpu_hour.toml``."""
     part = name.format(pair=pair)
-    texts = {key: quote(text) if key != "sources" else text for key, text in values.items()}
-    texts |= {"pair": pair, "output": quote(f"{values['folder']}/{part}")}
-    command = entry["command"] + (f" {entry.get('rehearse', '')}" if rehearse else "")
-    program, *options = split(command.format(**texts))
+    line = entry["command"] + (f" {entry.get('rehearse', '')}" if rehearse else "")
+    own = {"pair": pair, "output": f"{values['folder']}/{part}"}
+    program, *options = split(line.format(**values, **own))
     if program in PROGRAMS:
         options = [*PROGRAMS[program], *options]
         program = sys.executable
@@ -145,10 +139,16 @@ def hour(
     return good
 
 
+def record_of(name: str, folder: Path) -> dict[str, Any]:
+    """Return the record of a part's last run; of none, one that says so."""
+    file = folder / f"{name}.json"
+    empty = {"result": NOT_RUN, "seconds": "", "machine": ""}
+    return dict(json.loads(file.read_text())) if file.exists() else empty
+
+
 def succeeded(name: str, folder: Path) -> bool:
-    """Return whether a part has a record of success."""
-    record = folder / f"{name}.json"
-    return record.exists() and json.loads(record.read_text())["result"] == OK
+    """Return whether a part has succeeded before."""
+    return bool(record_of(name, folder)["result"] == OK)
 
 
 def run_part(part: Part, folder: Path, limit: float) -> dict[str, Any]:
@@ -196,15 +196,15 @@ def page(all_parts: Sequence[Part], folder: Path, environment: Mapping[str, Any]
     yield f"{environment['started']}: {', '.join(f'{key} {versions[key]}' for key in versions)}\n"
     yield "| part | question | result | seconds | machine |"
     yield "|---|---|---|--:|---|"
-    records = {part.name: part.done(folder) for part in all_parts}
+    records = {part.name: record_of(part.name, folder) for part in all_parts}
     for part in all_parts:
-        row = records[part.name] or {"result": "not run", "seconds": "", "machine": ""}
+        row = records[part.name]
         result = ": ".join(filter(None, (row["result"], row.get("note"))))
         cells = (f"`{part.name}`", part.purpose, result, str(row["seconds"]), row["machine"])
         yield f"| {' | '.join(cells)} |"
     for part in sorted(all_parts, key=lambda part: part.name not in FIRST):
         record = records[part.name]
-        if record is None or record["result"] == SKIPPED:
+        if record["result"] in (SKIPPED, NOT_RUN):
             continue
         yield f"\n## {part.purpose[0].upper()}{part.purpose[1:]} (`{part.name}`)\n\n```text"
         yield from lines(folder / f"{part.name}.txt", SHOWN)

@@ -25,7 +25,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, NullLocator
 from scipy.optimize import least_squares
 
 from specbench.analysis.figures import style
@@ -61,12 +60,8 @@ STARTS: dict[str, dict[str, float]] = {
     "llama.cpp": {"share": 0.7, "few_rows": 0.3},
 }
 """Numbers of ``engines.toml`` that are fitted, and where a fit begins."""
-LOOKS = (
-    *(("#0077BB", "o"), ("#EE7733", "s"), ("#228833", "^"), ("#AA3377", "D"), ("#555555", "v")),
-    *(("#D4A500", "P"), ("#CC3311", "X"), ("#33BBEE", "<"), ("#000000", "*"), ("#882255", ">")),
-)
 NEAR = 1.0, 1.3  # computed speed-ups that are told with little to spare
-OFFSET: dict[str, Any] = {"textcoords": "offset points", "fontsize": "small"}
+MARKERS = "os^DvPX<*>"  # of people, beside as many colours
 HOLD = 0.3  # pulls the logarithm of a number to where it begins
 
 
@@ -317,14 +312,12 @@ def main() -> None:
 def small_gains(told: pd.DataFrame) -> str:
     """Say how often a computed speed-up a little above 1 was below 1 when measured."""
     near = told[told["predicted"].between(*NEAR)]
+    computed = "computed at {:g} to {:g}".format(*NEAR)
     if near.empty:
-        return f"no row is computed at {NEAR[0]:g} to {NEAR[1]:g}"
+        return f"no row is {computed}"
     people = near.groupby("person", sort=False)["speedup"]
     below = ", ".join(f"{name} {(rows < 1).sum()} of {len(rows)}" for name, rows in people)
-    return (
-        f"{len(near)} rows computed at {NEAR[0]:g} to {NEAR[1]:g}: {(near['speedup'] < 1).sum()} "
-        f"were below 1 ({below})"
-    )
+    return f"{len(near)} rows {computed}: {(near['speedup'] < 1).sum()} were below 1 ({below})"
 
 
 def by(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
@@ -393,19 +386,16 @@ def draw(table: pd.DataFrame, path: Path) -> None:
     axes = figure.subplots()
     ends = table[["speedup", "predicted"]].to_numpy().min(), table["speedup"].max() * 1.05
     axes.plot(ends, ends, color="black", lw=0.9)
-    axes.annotate("equal", (ends[1], ends[1]), ha="right", xytext=(-8, 0), **OFFSET)
-    for (person, rows), (colour, marker) in zip(
-        table.groupby("person", sort=False), cycle(LOOKS), strict=False
-    ):
-        name = f"{person} ({len(rows)})"
-        look: dict[str, Any] = {"color": colour, "alpha": 0.6, "markersize": 4, "label": name}
+    axes.text(0.93 * ends[1], ends[1], "equal", ha="right", fontsize="small")
+    people = table.groupby("person", sort=False)
+    for (person, rows), marker in zip(people, cycle(MARKERS), strict=False):
+        look: dict[str, Any] = {"alpha": 0.6, "markersize": 4, "label": f"{person} ({len(rows)})"}
         axes.plot(rows["speedup"], rows["predicted"], marker, **look)
     axes.set(xscale="log", yscale="log", xlabel="Measured speed-up", ylabel="Computed speed-up")
-    ticks = [0.7, 1, 1.4, 2, 3, 4]
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(FixedLocator(ticks))
+        axis.set_ticks([0.7, 1, 1.4, 2, 3, 4])
         axis.set_major_formatter("{x:g}")
-        axis.set_minor_locator(NullLocator())
+    axes.minorticks_off()
     axes.grid(alpha=0.3)
     figure.legend(loc="outside lower center", fontsize="small", frameon=False)
     write_atomically(path, style.rendered(figure, "png"))

@@ -158,7 +158,8 @@ def test_the_parts_are_commands_that_exist(tmp_path):
     all_parts = parts(tmp_path, sources=Path("a folder/texts"))
     names = [part.name for part in all_parts]
     assert len(set(names)) == len(names)
-    assert names[:4] == ["refilled-small-llama", "refilled-large-llama", "bench-llama", "targets"]
+    kinds = [name.partition("-")[0] for name in names[:6]]
+    assert kinds == ["refilled", "refilled", "predicted", "predicted", "bench", "targets"]
     for kind in ("bench", "eager", "compile"):
         of_pairs = [names.index(f"{kind}-{pair}") for pair in ("llama", "qwen3", "gemma3")]
         assert of_pairs[0] < names.index("tests") < names.index("larger-decide") < of_pairs[1]
@@ -168,8 +169,8 @@ def test_the_parts_are_commands_that_exist(tmp_path):
             assert "{" not in word
             if word.endswith((".py", ".toml")):
                 assert (ROOT / word.removeprefix("--ignore=")).is_file(), word
-        others = ("targets", "larger-front")
-        assert "cuda" in part.command or "gpu" in part.command or part.name in others
+        reads = part.name.startswith("predicted-") or part.name in ("targets", "larger-front")
+        assert "cuda" in part.command or "gpu" in part.command or reads
     command = next(part.command for part in all_parts if part.name == "larger-draft")
     assert command[-2:] == ["--sources", "a folder/texts"]
     assert str(gpu_hour.LARGER) in command

@@ -200,6 +200,10 @@ def test_a_sentence_says_what_is_seen_and_what_would_have_been(monkeypatch):
     assert compare_texts(plain, alike, level=LEVEL / 200).p < 1 / (1 + PERMUTATIONS)
     few = frame(plain=[of[:3] for of in plain], fast=[of[:3] for of in fast])
     assert [*sampling_rows(few, "plain")["same_texts"]] == [UNKNOWN]
+    blind = frame(plain=[of[:4] for of in plain[:3]], fast=[of[:4] for of in fast[:3]])
+    rows = sampling_rows(blind, "plain")  # compared, but no fault would be seen
+    assert rows["same_texts"].item() == UNKNOWN and rows["same_texts_p"].notna().item()
+    assert sampling_verdicts(rows.assign(label=rows["arm"])).empty
     greedy = frame(plain=plain, fast=fast).assign(temperature=0.0)
     assert sampling_rows(greedy, "plain").empty
 

@@ -198,7 +198,8 @@ def test_a_shard_without_its_summary_is_not_left_out(cli, run_id):
     Path("a/whole/samples.csv").unlink()
     assert set(specbench.load("a").summary["run_id"]) == {run_id, "whole"}
     Path("whole/summary.csv").unlink()
-    assert "without its summary.csv" in cli("table", "a/1", "whole").err
+    told = cli("table", "a/1", "whole").err
+    assert "without its summary.csv: repeat its command with --output" in told
 
 
 COUNTS = ["quality", "rounds", "proposed", "accepted", "output_tokens"]

@@ -93,6 +93,7 @@ MOST_RUNS = 3  # of a panel, told apart by their markers: whole, open, or with a
 MOST_BARS = 200  # with more points, error bars are omitted
 _LEGEND_SHARE = 0.25  # largest share of a figure's height
 _LEAST_WIDTH = 1.5  # inches per column
+_LEAST_SHARE = 0.85  # of the width that a figure asks for
 _WIDTHS = {1: 3.4, 2: 5.2, 3: 6.6}  # inches by number of columns; a page's text width is about 7
 
 
@@ -240,7 +241,8 @@ def panels(
     narrower, and ``shared`` is passed to ``Figure.subplots``.
     """
     style = _page.get()
-    if style.width and style.width < (least := 0.85 * width if width else _LEAST_WIDTH * columns):
+    least = _LEAST_SHARE * width if width else _LEAST_WIDTH * columns
+    if style.width and style.width < least:
         raise UsageError(
             f"--width {style.width:g} is too narrow for {columns} panels beside each other: give "
             f"at least {least:g} inches, or draw fewer tasks with --task."

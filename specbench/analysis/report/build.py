@@ -191,11 +191,10 @@ def _recorded(runs: Sequence[Run], selection: Selection, cells: pd.DataFrame) ->
 def _facts(runs: Sequence[Run], cells: pd.DataFrame) -> list[str]:
     """Return the models of each pair, then temperatures, draft lengths and numbers of prompts."""
     pairs = [run.config.pair for run in runs if run.config.pair.model_fields_set]
-    models = [
-        _without_folders(f"Pair {pair.name}: target {pair.target}{draft}")
-        for pair in pairs
-        for draft in [f", draft {pair.draft}" if pair.draft else ""]
-    ]
+    models = []
+    for pair in pairs:
+        draft = f", draft {pair.draft}" if pair.draft else ""
+        models.append(_without_folders(f"Pair {pair.name}: target {pair.target}{draft}"))
     shared = {
         "T": cells["temperature"].unique(),
         "N": cells.loc[cells["draft_length"] > 0, "draft_length"].unique(),

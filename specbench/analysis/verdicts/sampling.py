@@ -94,7 +94,7 @@ def sampling_rows(texts: pd.DataFrame, method: str) -> pd.DataFrame:
 
 def sampling_verdicts(judged: pd.DataFrame) -> pd.DataFrame:
     """Return a sentence on the texts of each method of ``Results.against``, and on the power."""
-    sampled = judged[judged["same_texts_p"].notna()]
+    sampled = judged[judged["same_texts"].isin([SAME, DIFFER])]
     of_arms = sampled.assign(sentence=sampled["label"] + ": " + sampled["same_texts_sentence"])
     of_faults = sampled.assign(sentence=sampled["same_texts_seen"])
     return pd.concat([of_arms, of_faults]).drop_duplicates([*TASK, "sentence"])

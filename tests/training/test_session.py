@@ -196,6 +196,7 @@ def test_seeds_and_goals_share_a_front_and_other_recipes_do_not(mini, monkeypatc
     trainings = {f: prepare(mini, TASK, recipes[name], f) for name, f in folders.items()}
     first, *others = trainings.values()
     assert [first.shares_front_with(other) for other in others] == [True, True, False]
+    assert [t.generator.initial_seed() for t in trainings.values()] == [0, 1, 0, 0]  # draws texts
     alone = prepare(mini, TASK, recipes["seed"], tmp_path)
     alone.measure_front()
     first.measure_front()

@@ -300,12 +300,13 @@ def _typed_column(column: pd.Series, kind: type, source: object, may_be_blank: b
         require(~blank, "is blank")
     if kind is str:
         return column.astype("str").mask(blank) if blank.any() else column.astype("str")
-    numbers = pd.to_numeric(column, errors="coerce").astype("float64")
-    require(np.isfinite(numbers.to_numpy()) | blank, "is not a finite number")
+    numbers = pd.to_numeric(column, errors="coerce").to_numpy("float64")
+    require(np.isfinite(numbers) | blank, "is not a finite number")
     if kind is int:
-        require(numbers.to_numpy() % 1 == 0, "is not a whole number")
-    require(numbers.between(low, high).to_numpy() | blank, f"is not from {low:g} to {high:g}")
-    return numbers.astype("int64" if kind is int else "float64")
+        require(numbers % 1 == 0, "is not a whole number")
+    within = (low <= numbers) & (numbers <= high)
+    require(within | blank, f"is not from {low:g} to {high:g}")
+    return pd.Series(numbers.astype("int64" if kind is int else "float64"), column.index)
 
 
 @dataclass(frozen=True)

@@ -343,5 +343,5 @@ def _difference(before: Mapping[str, float], after: Mapping[str, float]) -> Acce
     if len(counts) < len(names):
         return None
     rounds, proposed, accepted = counts
-    possible = rounds > 0 and 0 <= accepted <= proposed  # the server may start again
+    possible = rounds >= 0 and 0 <= accepted <= proposed  # the server may start again
     return Acceptance(rounds, proposed, accepted) if possible else None

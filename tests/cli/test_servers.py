@@ -4,6 +4,7 @@ import json
 import shlex
 import time
 from collections import Counter
+from itertools import cycle, islice
 from pathlib import Path
 from threading import Barrier
 from typing import Any, ClassVar
@@ -270,6 +271,34 @@ def test_a_get_is_sent_again_and_counters_are_optional(cli):
         done = cli(*RUN, "--server", f"a={url}", "-n", "3", "--batch-size", "1")
     assert done.code == 0 and Flaky.gets["/metrics"] > 4
     assert pd.read_csv("run/samples.csv")["rounds"].isna().all()
+
+
+def test_counters_around_a_request_give_its_acceptance(cli):
+    """The lines are those of vLLM 0.32. A text may lack drafts, and a server may start again."""
+    names = ("drafts", "draft_tokens", "accepted_tokens")
+    real = [(2, 10, 7), (0, 0, 0), (3, 15, 0)]
+    counted = [*real, (-1, 5, 0), (1, 1, 2), (1, 5, -1)]
+
+    class Counting(Handler):
+        fake = Fake(solved)
+
+        def do_GET(self):
+            if self.path != "/metrics":
+                return super().do_GET()
+            lines = ['vllm:spec_decode_num_accepted_tokens_per_pos_total{position="0"} 1.0']
+            answered = islice(cycle(counted), len(self.fake.bodies))  # warm-ups too
+            for name, *counts in zip(names, (9, 9, 9), *answered, strict=True):
+                lines += [f"# TYPE vllm:spec_decode_num_{name}_total counter"]
+                for engine in (0, 1):
+                    labels = f'{{engine="{engine}",model_name="mini"}}'
+                    lines += [f"vllm:spec_decode_num_{name}_total{labels} {sum(counts) / 2}"]
+                    lines += [f"vllm:spec_decode_num_{name}_created{labels} 1.79e+09"]
+            return self.reply(200, "\n".join(lines).encode())
+
+    with threaded(Counting) as url:
+        cli(*RUN, "--server", f"a={url}", "-n", f"{len(counted)}", "--batch-size", "1", code=0)
+    samples = pd.read_csv("run/samples.csv")[["rounds", "proposed", "accepted"]]
+    assert sorted(samples.dropna().itertuples(index=False, name=None)) == sorted(real)
 
 
 def test_a_dry_run_tells_the_cells_and_decodes_no_sample(cli):

@@ -31,6 +31,7 @@ from specbench.serving.delivered import MOST_ROUNDS, Span, read_rounds, shares_o
 from specbench.serving.values import quoted
 from specbench.tasks.example import text_of
 from specbench.tasks.prompts import tools_of
+from specbench.tasks.thoughts import end_of
 
 if TYPE_CHECKING:
     from specbench.experiment.prompts import EncodedPrompts
@@ -43,6 +44,7 @@ _COUNTER = re.compile(
     r"^\w+:spec_decode_num_(drafts|draft_tokens|accepted_tokens)_total\S* "
     r"(\d+(?:\.\d+)?(?:e\+\d\d)?)$"
 )
+_OF_PROMPT = (400, 413, 422)  # statuses, after a prompt that was taken with the same options
 # What servers say of a prompt that is longer than their context; another one may fit.
 _TOO_LONG = re.compile(
     r"context[ _-]?(length|window|size)|too[ _]long|maximum .{0,40}(length|tokens)|"
@@ -164,6 +166,7 @@ class ArmRunner:
                 answer = self._answer(arm, streamed, limit, stop)
                 if not streamed.retries:  # else the rounds may be those of all attempts
                     answer = self._with_rounds(arm, body, answer, counters)
+                answer = self._with_thoughts(arm, body, answer)
                 for contradiction in answer.contradictions:
                     self._remark(arm, f"{contradiction}, see the page servers")
                 if streamed.waited:
@@ -171,7 +174,8 @@ class ArmRunner:
                 decoded.append((step, streamed, answer))
                 self._failed[arm.name] = 0
             except UsageError as error:
-                self._failed[arm.name] += not _TOO_LONG.search(streamed.error)
+                of_prompt = streamed.status in _OF_PROMPT or _TOO_LONG.search(streamed.error)
+                self._failed[arm.name] += not of_prompt
                 reason = str(error)
                 yield step, self._record_failure(step, error)
         spans: list[Span] = []
@@ -218,6 +222,8 @@ class ArmRunner:
         self, arm: Arm, bodies: Sequence[Mapping[str, Any]], requests: int
     ) -> list[Streamed]:
         of_arm = self._servers[arm.name]
+        # A server's time begins when it is connected.
+        self._client.open(f"{of_arm.base}/models", min(requests, len(bodies)))
         path = of_arm.chat_endpoint if arm.prompts == CHAT else of_arm.endpoint
         return self._client.stream(path, bodies, requests)
 
@@ -262,6 +268,17 @@ class ArmRunner:
             return answer._replace(acceptance=_difference(before, self._counters(arm)) or reported)
         return answer
 
+    def _with_thoughts(self, arm: Arm, body: Mapping[str, Any], answer: Answer) -> Answer:
+        """Return an answer with its tokens of thoughts, which a prompt of tokens may have begun."""
+        if arm.prompts != TOKENS or self._prompts is None:
+            return answer
+        tokenizer, tokens = self._prompts.tokenizer, answer.token_ids or []
+        if (end_of(answer.text) is None) != (end_of(str(tokenizer.decode(tokens))) is None):
+            return answer  # a text without the mark that its tokens have, or without tokens
+        counted = answer.output_tokens or len(tokens)
+        thoughts = measurements.thought_tokens(tokenizer, body["prompt"], tokens, counted)
+        return answer._replace(thought_tokens=thoughts)
+
     def _counters(self, arm: Arm) -> dict[str, float]:
         """Return the sums of a server's counters of speculation; empty if it has none."""
         root = self._servers[arm.name].base.removesuffix("/v1")
@@ -287,6 +304,7 @@ class ArmRunner:
             cached_tokens=answer.cached_tokens,
             output_tokens=tokens,
             tokens_per_second=tokens / seconds if tokens and seconds else None,
+            thought_tokens=answer.thought_tokens,
             repetition=measurements.repetition(answer.token_ids or text),
             prefill_seconds=share[0],
             decode_seconds=share[1],

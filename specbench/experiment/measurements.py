@@ -119,17 +119,20 @@ def score_text(
     return {**fields, "status": UNSCORED, "error": "; ".join(dict.fromkeys(errors))}
 
 
-def thought_tokens(tokenizer: Any, prompt: Sequence[int], generation: Generation) -> int | None:
+def thought_tokens(
+    tokenizer: Any, prompt: Sequence[int], tokens: Sequence[int], output_tokens: int
+) -> int | None:
     """Return the number of tokens up to the end of the thoughts, None without thoughts.
 
-    The prompt may have begun the thoughts, as the templates of some models do.
+    The prompt may have begun the thoughts, as the templates of some models do. ``output_tokens``
+    counts the end token too, which thoughts without an end include.
     """
-    tokens, text = generation.token_ids, tokenizer.decode(generation.token_ids)
+    text = tokenizer.decode(tokens)
     if (end := end_of(text)) is not None:
         sizes = range(len(tokens) + 1)
         return bisect_left(sizes, end, key=lambda k: len(tokenizer.decode(tokens[:k])))
     begun = family_of(text) is not None or begins_thoughts(tokenizer, prompt)
-    return generation.output_tokens if begun else None
+    return output_tokens if begun else None
 
 
 def doubtful_thoughts(records: Iterable[SampleRecord]) -> list[str]:

@@ -354,7 +354,7 @@ class SampleRunner:
         task, may_execute = step.plan.task, self._plan.may_execute
         fields = {**measurements.columns_of(generation, drafts), "prompt_cut": prompt.cut}
         fields["thought_tokens"] = measurements.thought_tokens(
-            self._pair.tokenizer, prompt.ids, generation
+            self._pair.tokenizer, prompt.ids, generation.token_ids, generation.output_tokens
         )
         if step.plan.needs_greedy:
             texts = self._greedy[step.place[0], step.example.id]

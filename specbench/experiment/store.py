@@ -26,7 +26,7 @@ from specbench.experiment.plan import Plan, Step
 from specbench.files import clear_errors, make_folder, stored, sync, write_atomically
 from specbench.plugins import digest_of
 from specbench.runs import records
-from specbench.runs.model import OK, SampleRecord
+from specbench.runs.model import ERROR, OK, SampleRecord
 from specbench.runs.run import COMPLETE, CONFIG, ENVIRONMENT, read_run
 from specbench.runs.running import LOCK, still_running
 
@@ -284,7 +284,9 @@ class Store(AbstractContextManager["Store"]):
     def _count(self, record: SampleRecord) -> None:
         # The last attempt of a sample counts. A failed one may have been retried with other models.
         names = records.names_of(record)
-        before, _ = self._samples.get(names, (record.key, ""))
+        before, status = self._samples.get(names, (record.key, ""))
+        if record.status == ERROR and before == record.key and status not in ("", ERROR):
+            return  # a failure takes no text away
         self._finished.discard(before)
         self._samples[names] = (record.key, record.status)
         self._sources[names] = record.sources

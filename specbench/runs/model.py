@@ -140,7 +140,7 @@ class SampleRecord(SampleColumns):
     thought_tokens: Count | None = measured(
         "tokens",
         "tokens of thoughts, such as those up to `</think>`, which are not scored",
-        "texts without thoughts; a server",
+        "texts without thoughts; a server that gets messages",
         heading="tokens of thoughts",
     )
     same_prompt_as: str | None = measured(

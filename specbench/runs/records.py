@@ -173,7 +173,11 @@ def damaged_file(path: Path) -> Path:
 
 def latest_records(path: Path, needed: Collection[str] = ()) -> list[SampleRecord]:
     """Return one record per sample, the last attempt, in the order of the plan."""
-    latest = {names_of(record): record for record in read_records(path, needed)}
+    latest: dict[tuple[Any, ...], SampleRecord] = {}
+    for record in read_records(path, needed):
+        before = latest.setdefault(names := names_of(record), record)
+        if not (record.status == ERROR and before.status != ERROR and before.key == record.key):
+            latest[names] = record  # a failure takes no text away
     return sorted(latest.values(), key=lambda record: (record.place, record.turn or 0))
 
 

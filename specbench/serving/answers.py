@@ -17,6 +17,7 @@ from specbench.errors import UsageError, require
 from specbench.serving import delivered
 from specbench.serving.client import API, Streamed
 from specbench.serving.values import FILTERED, end_of, excerpt, reason_of, whole
+from specbench.tasks.thoughts import end_of as end_of_thoughts
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -62,6 +63,7 @@ class Answer(NamedTuple):
     cached_tokens: int | None  # of the prompt, which were not read again; None if it does not tell
     delivered_bytes: int  # of all that the tokens spell: with thoughts that were delivered
     contradictions: tuple[str, ...]  # see ``delivered``
+    thought_tokens: int | None = None  # before the answer; None without thoughts, or if unknown
 
     @property
     def refused(self) -> bool:
@@ -155,9 +157,10 @@ def read_answer(
     thoughts, calls = whole(chunks.thoughts), _shown(chunks.calls)
     usage = _part(chunks.answer, "usage")
     counted = _count(usage, "completion_tokens", None)
-    hidden, apart = _hidden(usage, counted or 0, thoughts)
+    hidden, apart = _hidden(usage, counted or 0, thoughts + text[: end_of_thoughts(text) or 0])
     size = len(f"{text}{'' if hidden else thoughts}{calls}".encode())
-    delivered_count = max(counted - (0 if apart else hidden), 0) if counted else None
+    seen = 0 if hidden else apart  # tokens of delivered thoughts that are counted apart
+    delivered_count = max(counted + seen - (0 if apart else hidden), 0) if counted else None
     words = len(f"{text} {'' if hidden else thoughts} {calls}".split())
     # Each part whose usage does not count those before has a token.
     parts = len(chunks.counts) if chunks.counts and chunks.counts[-1] < len(chunks.counts) else 0
@@ -187,7 +190,8 @@ def read_answer(
         later = output_tokens - max(output_tokens * first.size / max(size, 1), 1)
         if 0 < first.tokens < output_tokens or len(times) >= output_tokens - 1:
             later = output_tokens - (first.tokens or 1)
-        seconds = times[-1].seconds - first_token
+        ends = [times[-1].seconds, *(chunks.ended if stopped_by == "eos" else ())]
+        seconds = max(ends) - first_token
         between = seconds / later if seconds > 0 and later > 0 else None
     contradictions = [contradiction, delivered.HIDDEN if counted and hidden else ""]
     contradictions += [delivered.UNSTOPPED if unstopped else ""]
@@ -226,6 +230,7 @@ class _Chunks(NamedTuple):
     calls: dict[Any, list[str]]  # names and arguments of calls of tools, by their number
     token_ids: list[int]
     times: list[_Part]
+    ended: list[float]  # when a reason for the end came, as that of the end token
     counts: list[int]  # of tokens so far, by the usage of each part that has tokens
 
 
@@ -234,7 +239,7 @@ def _read_chunks(streamed: Streamed, chat: bool, server: str) -> _Chunks:
     answer: dict[str, Any] = {}
     last: dict[str, Any] = {}
     values = [value for _, value in streamed.events]
-    chunks = _Chunks(values, answer, last, [], [], {}, [], [], [])
+    chunks = _Chunks(values, answer, last, [], [], {}, [], [], [], [])
     lacks = "without choices, text and finish_reason"
     for seconds, value in streamed.events:
         choices = value.get("choices") if isinstance(value, dict) else [None]
@@ -251,6 +256,7 @@ def _read_chunks(streamed: Streamed, chat: bool, server: str) -> _Chunks:
         reason = reason_of(choice)
         last |= {n: p for n, p in choice.items() if p is not None and n != "finish_reason"}
         last |= {} if reason is None else {"finish_reason": reason}
+        chunks.ended.extend([] if reason is None else [seconds])
         message = _part(choice, "delta") or _part(choice, "message")
         called = "".join(_called(message, chunks.calls))
         chunks.texts.append(text)
@@ -293,7 +299,7 @@ def _shown(calls: Mapping[Any, list[str]]) -> str:
     return "\n".join(lines.values())
 
 
-def _hidden(usage: Values, counted: int, thoughts: str) -> tuple[int, bool]:
+def _hidden(usage: Values, counted: int, thoughts: str) -> tuple[int, int]:
     """Return the tokens of thoughts that were not delivered, and whether they are not ``counted``.
 
     Delivered thoughts may be a summary of fewer tokens.
@@ -301,10 +307,9 @@ def _hidden(usage: Values, counted: int, thoughts: str) -> tuple[int, bool]:
     details = _part(usage, "completion_tokens_details")
     count = _count(details, "reasoning_tokens") or _count(usage, "reasoning_tokens")
     read = len(thoughts.encode()) / delivered.LEAST_OF_THOUGHTS
-    if count <= read + (delivered.UNSEEN if thoughts else 0):
-        return 0, False
     prompt, total = (_count(usage, f"{name}_tokens", None) for name in ("prompt", "total"))
-    return count, total == (prompt or 0) + counted + count
+    apart = count if total == (prompt or 0) + counted + count else 0
+    return (0 if count <= read + (delivered.UNSEEN if thoughts else 0) else count), apart
 
 
 def _end(chunks: _Chunks, stop: Sequence[str]) -> tuple[str, str | None, str]:
@@ -312,7 +317,8 @@ def _end(chunks: _Chunks, stop: Sequence[str]) -> tuple[str, str | None, str]:
     reason = chunks.choice.get("finish_reason", "stop")  # [DONE] is an end
     require(isinstance(reason, str), f"the server's finish_reason is {excerpt(reason)}: {API}")
     by_word = _part(chunks.answer, VERBOSE).get("stop_type") == "word"  # of llama.cpp, more exact
-    by_text = isinstance(chunks.choice.get("stop_reason"), str) or by_word
+    named = map(chunks.choice.get, ("stop_reason", "matched_stop"))  # vLLM, SGLang
+    by_text = any(isinstance(name, str) for name in named) or by_word
     stopped_by = "stop" if by_text and reason == "stop" else end_of(reason)
     text, unstopped = whole(chunks.texts), ""
     for string in stop:  # which some servers ignore
@@ -351,7 +357,8 @@ def _text(choice: Values, chat: bool) -> tuple[Any, str]:
     message = _part(choice, "delta") or _part(choice, "message")
     names = ("reasoning_content", "reasoning", "thinking", "reasoning_text")
     thought = next((t for t in map(message.get, names) if t and isinstance(t, str)), "")
-    content = message.get("content") if chat else choice.get("text")
+    said = message.get("content") or message.get("refusal")
+    content = said if chat else choice.get("text")
     if not isinstance(content, list):
         return "" if content is None else content, thought
     texts, thoughts = list[Any](), list[Any]([thought])

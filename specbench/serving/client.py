@@ -146,6 +146,15 @@ class Client:
         content: bytes = self._all(url, [None], read)[0]
         return content
 
+    def open(self, url: str, connections: int) -> None:
+        """Have so many connections open; what is answered does not matter."""
+
+        async def read(url: str, body: Any) -> None:
+            with suppress(UsageError, *network.UNREACHABLE):
+                await self._exchange(url)
+
+        self._all(url, [None] * connections, read, connections)
+
     def post(self, url: str, bodies: Sequence[Mapping[str, Any]]) -> list[Any]:
         """Return the JSON that a server answers to each body."""
 

@@ -130,7 +130,7 @@ def learn_dialect(
         refused = tuple(other for other in dialect.refused if other != name)
         for form in ({}, *({name: form} for form in OTHER_FORMS.get(name, ()))):
             wider = dialect._replace(forms={**dialect.forms, **form}, refused=refused)
-            if not _refused(ask(wider.of(body))):
+            if not ask(wider.of(body)).error:
                 dialect = wider
                 break
     return dialect, ask(dialect.of(body))

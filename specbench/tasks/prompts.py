@@ -253,7 +253,9 @@ def _tests(row: Row) -> dict[str, Any]:
     """Return the tests of a program and what they call, in the columns of common files."""
     name = _text(row, "entry_point")
     column = next((n for n in TESTS if row.columns.get(n)), "")
-    tests = _texts(row._replace(columns={**row.columns, "turns": ""}), column) if column else []
+    as_csv = row._replace(columns={**row.columns, "turns": ""})  # whose lists are JSON
+    names = ("test_imports", "test_setup_code", column) if column else ()  # as in MBPP
+    tests = [text for name in names for text in _texts(as_csv, name) if text]
     if not tests and name and (check := _text(row, CHECK)):
         tests = [check, f"check({name})"]
     prompt = _text(row, "prompt") if "prompt" in row.columns else ""

@@ -186,6 +186,8 @@ def _jsonl(content: bytes, path: Path, needed: Collection[str]) -> Iterator[Row]
 def _csv(content: bytes, path: Path, needed: Collection[str]) -> Iterator[Row]:
     records = _records(_text(content, path), path)
     location, header = next(records, (f"{path}:1", list(needed)))
+    if twice := next((name for name in header if name and header.count(name) > 1), None):
+        raise UsageError(f"{location}: two columns are named `{shown(twice)}`: rename one")
     if len(header) == 1 and (mark := next((m for m in ";\t|" if m in header[0]), "")):
         separator = {"\t": "tabs", ";": "semicolons"}.get(mark, f"`{mark}`")
         raise UsageError(f"{location}: columns apart by {separator}: save the file with commas")

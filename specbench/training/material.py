@@ -16,6 +16,7 @@ from specbench.engine.pair import LoadedPair
 from specbench.engine.prompts import encode_prompt
 from specbench.errors import UsageError, require
 from specbench.tasks.example import Example, repeated_prompts
+from specbench.tasks.metrics import GREEDY, Metric, get_metric, try_metrics
 from specbench.tasks.task import Task
 from specbench.training.recipe import HeadRecipe
 
@@ -70,14 +71,19 @@ def read_material(
     limit: int,
     *,
     thinking: bool = False,
+    metric: Metric | None = None,
 ) -> Material:
     """Encode every prompt as a run does, and skip those that fail, if most do not.
 
-    Prompts over the limit are cut inside their passage; without a passage they are skipped.
+    Prompts over the limit are cut inside their passage; without a passage they are skipped. So are
+    examples that lack what the metric needs, apart from greedy texts, which are decoded later.
     """
     encoded: list[tuple[Example, list[int]]] = []
     problems: list[str] = []
     for example in examples:
+        if metric and metric.needs != GREEDY and not metric.suits(example):
+            problems.append(f"example `{example.id}` has no `{metric.needs}`")
+            continue
         try:
             prompt = encode_prompt(tokenizer, example, task.prompt_format, limit, thinking=thinking)
             encoded.append((example, prompt.ids))
@@ -92,7 +98,13 @@ def read_material(
 
 
 def split_material(
-    pair: LoadedPair, task: Task, split: str, count: int, seed: int, limit: int
+    pair: LoadedPair,
+    task: Task,
+    split: str,
+    count: int,
+    seed: int,
+    limit: int,
+    metric: Metric | None = None,
 ) -> Material:
     """Encode up to ``count`` examples of a task's split; see ``read_material``.
 
@@ -102,12 +114,14 @@ def split_material(
     if split == "held-out":
         repeated = repeated_prompts(examples)
         examples = [example for example in examples if example.id not in repeated]
-    return read_material(pair.tokenizer, task, examples, split, limit, thinking=pair.thinking)
+    read = partial(read_material, pair.tokenizer, thinking=pair.thinking, metric=metric)
+    return read(task, examples, split, limit)
 
 
 def read_materials(pair: LoadedPair, task: Task, recipe: HeadRecipe) -> Materials:
-    """Encode all examples for the training of a head."""
-    read = partial(split_material, pair, task, limit=recipe.max_prompt_tokens)
+    """Encode all examples for the training of a head, whose metric can score each of them."""
+    metric = get_metric(recipe.metric_for(task) or "")
+    read = partial(split_material, pair, task, limit=recipe.max_prompt_tokens, metric=metric)
     unseen = read("held-out", HELD_OUT + FINAL, 0)
     further = len(unseen.examples) - HELD_OUT
     materials = Materials(
@@ -116,6 +130,7 @@ def read_materials(pair: LoadedPair, task: Task, recipe: HeadRecipe) -> Material
         final=unseen.taken(HELD_OUT, further) if further >= HELD_OUT else unseen,
         unseen_left_out=unseen.left_out,
     )
+    try_metrics([metric.name], [*materials.train.examples, *unseen.examples])
     longest = max(map(len, [*materials.train.prompts, *unseen.prompts]), default=0)
     context = min(model.context or math.inf for model in (pair.target, pair.draft))
     needed = longest + recipe.text_tokens(task)

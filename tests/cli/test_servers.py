@@ -12,6 +12,9 @@ from typing import Any, ClassVar
 import pandas as pd
 import pytest
 
+from specbench.experiment import measurements
+from specbench.experiment.arms import MOST_FAILED
+
 from ..serving.fake import Fake, Fault, Handler, arms, solved, threaded
 from ..synthetic import records
 from .made import configure
@@ -84,6 +87,34 @@ def test_the_pair_gives_token_ids_and_text_stays_text(cli):
             cli(*RUN, *sent, "--fresh", code=0)
         assert {type(body["prompt"]) for body in fake.bodies} == {kind}
         assert all("messages" not in body for body in fake.bodies)
+
+
+def test_thoughts_that_the_prompt_begins_are_not_scored(cli, monkeypatch):
+    """A text of the limit's length was scored by the numbers in its thoughts."""
+    monkeypatch.setattr(measurements, "begins_thoughts", lambda *_: True)
+    Path("asked.jsonl").write_text('{"prompt": "2 + 2?", "reference": "#### 4"}', encoding="utf-8")
+    words = ["four", " is", " #### 4"]
+    for text, is_cut in ((words, True), (["</think>", *words], False)):
+        with arms(a=Fake(lambda _, text=text: text)) as servers:
+            options = ("--prompts", "asked.jsonl", "--metric", "accuracy", "-o", "run", "--fresh")
+            cli("run", "--pair", "mini", "--send", "tokens", *servers, *options, code=0)
+        (sample,) = records(FOLDER)
+        assert sample["thought_tokens"] == (sample["output_tokens"] if is_cut else None)
+        assert sample["quality"] == (not is_cut)
+
+
+def test_a_prompt_that_is_refused_again_and_again_stops_no_run(cli):
+    def refuses(handler, body):
+        refused = body["max_tokens"] > 16 and "0" in str(body["messages"])
+        if refused:
+            handler.reply(422, {"error": "`inputs` tokens + `max_new_tokens` must be <= 4096"})
+        return refused
+
+    with arms(a=Fake(solved, fault=refuses)) as servers:
+        for _ in range(2):  # the second time, all that failed come one after the other
+            told = cli(*RUN, *servers, "-n", "20", code=1).err
+    assert [r["status"] for r in records(FOLDER)].count("error") > 2 * MOST_FAILED
+    assert "one after the other" not in told
 
 
 def test_conversations_are_sent_as_they_are(cli):
@@ -278,11 +309,13 @@ def test_counters_around_a_request_give_its_acceptance(cli):
     names = ("drafts", "draft_tokens", "accepted_tokens")
     real = [(2, 10, 7), (0, 0, 0), (3, 15, 0)]
     counted = [*real, (-1, 5, 0), (1, 1, 2), (1, 5, -1)]
+    paths: list[str] = []
 
     class Counting(Handler):
         fake = Fake(solved)
 
         def do_GET(self):
+            paths.append(self.path)
             if self.path != "/metrics":
                 return super().do_GET()
             lines = ['vllm:spec_decode_num_accepted_tokens_per_pos_total{position="0"} 1.0']
@@ -299,6 +332,7 @@ def test_counters_around_a_request_give_its_acceptance(cli):
         cli(*RUN, "--server", f"a={url}", "-n", f"{len(counted)}", "--batch-size", "1", code=0)
     samples = pd.read_csv("run/samples.csv")[["rounds", "proposed", "accepted"]]
     assert sorted(samples.dropna().itertuples(index=False, name=None)) == sorted(real)
+    assert paths.count("/v1/models") > len(counted)  # before each request, to be connected
 
 
 def test_a_dry_run_tells_the_cells_and_decodes_no_sample(cli):

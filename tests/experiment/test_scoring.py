@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from specbench.decoding.records import Generation
 from specbench.engine.pair import LoadedPair
 from specbench.errors import UsageError
 from specbench.experiment.measurements import doubtful_thoughts, score_text, thought_tokens
@@ -112,8 +111,7 @@ def test_tokens_of_thoughts_are_counted_apart():
         ("Why?", "<|channel|>analysis<|message|>3", 31, ""),
     ):
         tokens = [*map(ord, text)]
-        generation = Generation(tokens, text, len(prompt), len(tokens), "length", *[0.0] * 6)
-        assert thought_tokens(Letters(), [*map(ord, prompt)], generation) == count
+        assert thought_tokens(Letters(), [*map(ord, prompt)], tokens, len(tokens)) == count
         example = Example("e", "prompt", answer or "x")
         fields = scored(("exact-match",), text, example, may_execute=False, thought_tokens=count)
         assert fields["quality"] == (1.0 if answer else 0.0)

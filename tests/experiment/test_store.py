@@ -23,6 +23,7 @@ from specbench.experiment.store import Store
 from specbench.files import digits, write_atomically
 from specbench.runs.frames import SAMPLES, read_samples, read_summary
 from specbench.runs.model import SampleRecord
+from specbench.runs.records import latest_records
 from specbench.runs.run import ENVIRONMENT, newest_run, unfinished
 from specbench.runs.running import LOCK
 from specbench.tasks.prompts import PromptList
@@ -124,6 +125,20 @@ def test_the_same_command_retries_what_failed(tmp_path, monkeypatch):
         with Store.open(None, "run", CONFIG, summarise=brief_summary) as store:
             store.append(record("t-1", status="error", error=text))
     assert len([*Path("results").iterdir()]) == 1 and store.failed == 1
+
+
+def test_a_failure_takes_no_sample_away(tmp_path):
+    """As of a prompt that is decoded again beside one that failed."""
+    with Store.open(tmp_path / "r", "run", CONFIG, summarise=brief_summary) as store:
+        for number, quality in ((0, 1.0), (1, None), (1, 1.0)):
+            failed = {"status": "error", "error": "no"} if quality is None else {}
+            store.append(record(f"t-{number}", **failed))
+        store.append(record("t-0", status="error", error="no"))
+        for error in ("no", "nor now"):
+            store.append(record("t-1", key="of other models", status="error", error=error))
+    assert store.failed == 1
+    errors = [(r.sample_id, r.error) for r in latest_records(store.folder)]
+    assert errors == [("t-0", None), ("t-1", "nor now")]
 
 
 def test_folders_are_named_by_time_and_label_and_never_shared(tmp_path, monkeypatch):

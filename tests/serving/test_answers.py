@@ -93,6 +93,7 @@ def test_refusals_are_noticed_by_how_they_begin_and_an_empty_name_of_the_model_i
     assert refuses(" I\u2019m sorry, but no.") and refuses("I cannot help")
     assert refuses("", "content_filter") and not refuses("")
     assert not refuses("I can help") and not refuses("The rule says: I cannot")
+    assert chatted({"content": None, "refusal": "I can't help"}).refused  # OpenAI's part
     first, last = {"text": "a"}, {"text": "", "finish_reason": "stop"}
     named = (("", first), ("m", first), ("", last))
     values = [{"model": name, "choices": [choice]} for name, choice in named]
@@ -161,6 +162,8 @@ def test_tokens_are_counted_by_ids_without_the_end_and_timed_by_their_chunks():
     verbose = {"__verbose": {"stop_type": "word", "tokens": [5]}}
     choice = {"text": "a", "finish_reason": "stop"}
     assert answer({"choices": [choice], **verbose}).stopped_by == "stop"
+    for matched, stopped_by in (("\n", "stop"), (0, "eos")):  # of SGLang
+        assert answer({"choices": [{**choice, "matched_stop": matched}]}).stopped_by == stopped_by
 
 
 @pytest.mark.parametrize("key", ["reasoning", "reasoning_content"])
@@ -317,11 +320,11 @@ def test_counts_below_the_words_of_a_text_are_contradictions():
 
 def test_the_tokens_of_the_first_chunk_are_not_between_tokens():
     for first, later, count, seconds in (
-        ({}, 8, 20, 0.8 / 8),  # 12 of 20 tokens by the share of the text
-        ({"usage": {"completion_tokens": 10}}, 8, 20, 0.8 / 10),  # while it streams
-        ({"timings": {"predicted_n": 13}}, 8, 20, 0.8 / 7),
-        ({"usage": {"completion_tokens": 20}}, 8, 20, 0.8 / 8),  # of all, which is no count
-        ({}, 18, 20, 1.8 / 19),  # a chunk for each token
+        ({}, 8, 20, 0.9 / 8),  # 12 of 20 tokens by the share of the text
+        ({"usage": {"completion_tokens": 10}}, 8, 20, 0.9 / 10),  # while it streams
+        ({"timings": {"predicted_n": 13}}, 8, 20, 0.9 / 7),
+        ({"usage": {"completion_tokens": 20}}, 8, 20, 0.9 / 8),  # of all, which is no count
+        ({}, 18, 20, 1.9 / 19),  # a chunk for each token, and one for the end
     ):
         chunk = {"choices": [{"delta": {"content": "so " * 12}}], **first}
         values = [{"choices": [{"delta": {"content": "so "}}]}] * later
@@ -329,6 +332,9 @@ def test_the_tokens_of_the_first_chunk_are_not_between_tokens():
         usage = {"choices": [], "usage": {"completion_tokens": count}}
         got = answer(chunk, *values, end, usage, chat=True)
         assert got.inter_token_seconds == pytest.approx(seconds)
+    end["choices"][0]["finish_reason"] = "length"  # which is no token
+    cut = answer(chunk, *values, end, usage, chat=True)
+    assert cut.inter_token_seconds == pytest.approx(1.8 / 19)
 
 
 @pytest.mark.parametrize(
@@ -338,12 +344,15 @@ def test_the_tokens_of_the_first_chunk_are_not_between_tokens():
         ("Thinking about the numbers.", 80, 100, 20),  # a summary
         ("hm " * 60, 80, 100, 80),
         ("", 20, 100, 20),  # counted beside the text's, as by xAI
+        ("hm " * 60, 20, 100, 80),  # and delivered
+        (f"<think>{'嗯' * 60}</think>", 80, 100, 80),  # in the text
     ],
 )
 def test_hidden_thoughts_are_no_tokens_of_the_answer(thoughts, counted, total, output):
     details = {"completion_tokens_details": {"reasoning_tokens": 60}}
     usage = {"prompt_tokens": 20, "completion_tokens": counted, "total_tokens": total, **details}
-    got = chatted({"reasoning": thoughts}, {"content": "so " * 20}, usage=usage)
+    part = "content" if thoughts.startswith("<think>") else "reasoning"
+    got = chatted({part: thoughts}, {"content": "so " * 20}, usage=usage)
     assert got.output_tokens == output
     assert (delivered.HIDDEN in got.contradictions) == (output == 20)
 

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from functools import partial
 
 import pytest
@@ -18,7 +19,7 @@ from specbench.serving.client import MAX_BODY, Client, Streamed
 from specbench.serving.server import NEUTRAL, OPTIONS, learn_dialect
 
 from ..told import refusals
-from .fake import Fake, serving
+from .fake import Fake, Handler, serving, threaded
 from .replies import STATUS, Reply, answering, http, received, saying
 
 KEY = "sk-visible-nowhere-5150"
@@ -140,6 +141,25 @@ def test_requests_are_sent_at_once_and_answers_keep_their_order():
         assert Client(requests=4).post(url, bodies) == bodies
 
 
+def test_connections_are_open_before_the_clock_starts():
+    """A handshake was in the time of the arm whose connections had been idle for longer."""
+    requests: defaultdict[Handler, list[str]] = defaultdict(list)  # by connection
+
+    class Listening(Handler):
+        fake = Fake()
+
+        def parse_request(self):
+            is_complete = super().parse_request()
+            requests[self].append(self.command)
+            return is_complete
+
+    with threaded(Listening) as url:
+        client = Client(requests=3)
+        client.open(f"{url}/v1/models", 3)
+        client.stream(f"{url}/v1/completions", [BODY] * 3, 3)
+    assert [*requests.values()] == [["GET", "POST"]] * 3
+
+
 def test_ctrl_c_ends_a_request_at_once():
     program = (
         # A process in the background of a shell without job control ignores Ctrl-C.
@@ -226,7 +246,8 @@ def test_only_options_are_left_out(failing, status, refused, requests):
     def ask(body):
         bodies.append(body)
         failed = failing in body
-        return Streamed(0.0, 0.0, [], 0, "failed" * failed, status * failed)
+        later = 429 if failing == "typical_p" and len(bodies) > 2 else status  # no answer to it
+        return Streamed(0.0, 0.0, [], 0, "failed" * failed, later * failed)
 
     dialect, answer = learn_dialect(BODY, ask, ["top_k"])
     assert dialect.refused == refused and bool(answer.error) == (not refused)

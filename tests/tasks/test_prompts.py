@@ -125,7 +125,7 @@ WRONG = {
     "a.csv": [
         *(b"prompt;reference\np;r", b"prompt\treference\np\tr", b"id|prompt\np|r"),
         *(b"question\np", b"prompt\np\none, two", b"reference,prompt\nr,p\nr"),
-        b"prompt,reference\n",
+        *(b"prompt,reference\n", b"prompt,reference,reference\np,1,2"),
     ],
     **{"a.txt": [b" \n"], "a.yaml": [b"- p"]},
     "a.json": [b'["p"]', b'[{"prompt": "p"}, {"text": 1}]', b"[]"],
@@ -282,6 +282,14 @@ HEAD = 'def double(x):\n    """Double."""\n'
         ({"tests": ["assert double(2) == 4"], "entry_point": "double"}, f"{HEAD}    return 2 * x"),
         ({"tests": "assert double(2) == 4"}, f"{HEAD}    return 2 * x"),
         ({"test_list": ["assert double(2) == 4"]}, f"```python\n{HEAD}    return 2 * x\n```"),
+        (
+            {
+                "test_imports": ["import math"],
+                "test_setup_code": "two = math.sqrt(4)",
+                "test_list": ["assert double(two) == 4"],
+            },
+            f"{HEAD}    return 2 * x",
+        ),
         ({"prompt": HEAD, "test": CHECKED, "entry_point": "double"}, "    return 2 * x\n"),
     ],
 )

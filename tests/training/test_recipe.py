@@ -9,6 +9,7 @@ import pytest
 from specbench.engine.pairs import get_pair, pairs
 from specbench.errors import UsageError
 from specbench.tasks.example import Example
+from specbench.tasks.metrics import AGREEMENT, get_metric
 from specbench.tasks.task import load_task, task_names
 from specbench.training import material
 from specbench.training.material import Material, Materials, read_material, read_materials
@@ -88,6 +89,12 @@ def test_long_prompts_are_skipped_unless_they_are_the_majority(monkeypatch):
     assert again.prompts == [[4], [3], [1], [4], [3]]
     with pytest.raises(UsageError, match=r"4 of 5 train examples of mini-headline .*has 3 tokens"):
         read_material(tokenizer, HEADLINE, EXAMPLES, "train", 2)
+    with_reference = [replace(example, reference="4") for example in EXAMPLES[1:]]
+    for name, left_out in (("accuracy", 1), (AGREEMENT, 0)):  # greedy texts come later
+        metric = get_metric(name)
+        examples = [EXAMPLES[0], *with_reference]
+        read = read_material(tokenizer, HEADLINE, examples, "train", 12, metric=metric)
+        assert read.left_out == left_out
 
 
 def test_every_split_of_a_training_is_read_in_the_order_of_its_task(mini):
@@ -98,6 +105,9 @@ def test_every_split_of_a_training_is_read_in_the_order_of_its_task(mini):
     assert materials.held_out.examples == unseen[:128]
     assert materials.final.examples == unseen[128:]
     assert materials.left_out() == {"train": 0, "held-out": 0}
+    for metric, lacks in (("accuracy", "number"), ("pass@1", "`tests`")):
+        with pytest.raises(UsageError, match=f"has no {lacks}"):  # before the first text
+            read_materials(mini, replace(HEADLINE, metrics=(metric,)), recipe)
     train, other = (Material([], [], count) for count in (1, 2))
     assert Materials(train, other, other, 5).left_out() == {"train": 1, "held-out": 5}
 

@@ -24,6 +24,11 @@ _MARKED = re.compile(
     r"((?:[0-9][0-9,]*)?\.[0-9]+|[0-9][0-9,]*)"
     r"(?:/(?P<divisor>0*[1-9][0-9]{0,5})(?![0-9/]|\.[0-9]))?"
 )
+# What follows the first number of a reference that is no number: 10-12, 3:30, 2^{10}, 3x+2.
+_GOES_ON = re.compile(
+    r"[A-Za-z]?\s*[-+*/]\s*[{(\\$]*[0-9]|:[0-9]|[A-Za-z]?\^(?!\{?\\circ)"
+    r"|\s*\\(?:sqrt|pi|cdot|times|pm)"
+)
 # An operator and the number to its right.
 _OPERATION = re.compile(r"(?:[-+*/×·÷^]|\\(?:times|cdot|div)\b|(?<![A-Za-z])x)\s*+[$£€(]*+\.?[0-9]")
 
@@ -146,10 +151,12 @@ def accuracy_flexible(text: str, example: Example) -> float:
 def _expected(example: Example) -> tuple[Decimal, bool]:
     """Return the number of the reference, and whether it is written as a fraction."""
     reference = _plain(example.reference or "")
-    match = _MARKED.search(reference if MARK in reference else MARK + reference)
-    if match is None:
+    reference = reference if MARK in reference else MARK + reference
+    match = _MARKED.search(reference)
+    if match is None or _GOES_ON.match(reference, match.end()):
+        lacks = "has no number" if match is None else "is not one number"
         raise UsageError(
-            f"the reference of example `{example.id}` has no number; end it with `{MARK} number`"
+            f"the reference of example `{example.id}` {lacks}; end it with `{MARK} number`"
         )
     return _marked_value(match, True), match["divisor"] is not None
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from specbench.errors import UsageError
 from specbench.tasks.example import Example
 from specbench.tasks.metrics.accuracy import (
     accuracy,
@@ -72,6 +73,29 @@ def test_references_are_numbers_in_any_form_and_strict_for_flexible_accuracy():
         assert accuracy_flexible(text, example) == 1
     for text in ("In all -1800", "In all 1800.5", "The answer is 1800/2", "#### 18\n1800", ""):
         assert accuracy_flexible(text, example) == 0
+
+
+FIVES = [*("5kg", "$5.00", r"5\%", r"5^{\circ}", r"5\text{cm}"), "5: 3 each", "5 - so", "10/2"]
+NO_NUMBERS = [
+    r"5\sqrt{3}",
+    r"5\pi",
+    "5:30",
+    "5-12",
+    "5 - 12",
+    "5x+2",
+    "5x^2",
+    "5^{9}",
+    "2024-01-05",
+]
+
+
+def test_a_reference_of_more_than_a_number_is_refused():
+    for reference in FIVES:
+        example = Example("e", "prompt", reference)
+        assert (accuracy("#### 5", example), accuracy("#### 6", example)) == (1, 0)
+    for reference in NO_NUMBERS:
+        with pytest.raises(UsageError, match="is not one number"):
+            accuracy("", Example("e", "prompt", reference))
 
 
 @pytest.mark.skipif("SPECBENCH_TEST_DATA" not in os.environ, reason="needs the real files")

@@ -109,8 +109,8 @@ def price(
 
     import pandas as pd
 
-    from specbench.pricing.checks import compare, deviations
-    from specbench.pricing.tables import comparison_table, deviation_table, price_table, priced_rows
+    from specbench.pricing.checks import compare, comparison_table, deviation_table, deviations
+    from specbench.pricing.rounds import price_table, priced_rows
 
     by, doubts = options.by or "", list[str]()
     rows: list[pd.DataFrame] = []

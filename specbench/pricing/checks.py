@@ -27,6 +27,7 @@ from specbench.analysis.statistics.intervals import (
     estimate,
     ratio,
 )
+from specbench.analysis.tables.table import Field, Table, number, with_interval
 from specbench.decoding.drafters.policies import get_policy
 from specbench.pricing.rounds import TINY, acceptance, price
 from specbench.pricing.scores import Scores, drafter_of, name_of
@@ -119,3 +120,24 @@ def compare(scores: Scores, records: Sequence[SampleRecord]) -> PriceCheck:
         estimate(gap, n),
         bool(abs(gap[0]) > sure(n) * max(gap[1:].std(), TINY)),
     )
+
+
+def comparison_table(comparisons: Sequence[PriceCheck], title: str) -> Table:
+    """Return a table of prices beside recorded rounds."""
+    fields: list[Field[PriceCheck]] = [
+        ("cell", lambda row: row.label),
+        ("priced", lambda row: with_interval(*row.predicted[:3], ".3f")),
+        ("recorded", lambda row: with_interval(*row.measured[:3], ".3f")),
+        ("difference", lambda row: with_interval(*row.difference[:3], "+.3f")),
+    ]
+    return Table.of(comparisons, fields, title)
+
+
+def deviation_table(deviations: Sequence[Deviation], title: str) -> Table:
+    """Return a table of what must be 0 for texts of the target."""
+    fields: list[Field[Deviation]] = [
+        ("mean over tokens", lambda row: row.name),
+        ("value", lambda row: number(row.mean, "+.4f")),
+        ("standard errors", lambda row: number(row.errors, "+.1f")),
+    ]
+    return Table.of(deviations, fields, title)

@@ -185,24 +185,22 @@ def decide(
             plain = of_drafter.seconds(batch, 0, rounds.drafter)
             seconds = of_drafter.seconds(batch, length, rounds.drafter)
             tokens_per_round, prompts = resampled[:, column], of_drafter.prompt_seconds(batch)
-            bound, is_exact = of_drafter.bound, rounds.is_exact and len(plain) == 1
-            if bound:
+            if len(plain) == 1:
                 ratio = (plain + prompts) / (seconds + prompts * tokens_per_round)
-            elif len(plain) == 1:
-                ratio = plain / seconds
             else:
                 totals = bootstrap(np.column_stack([plain, seconds]))
                 ratios = totals[:, 0] / totals[:, 1]
                 # The draws of prompts come in the same order, and must be independent of these.
                 ratio = np.concatenate([ratios[:1], ratios[:0:-1]])
             speedups = tokens_per_round * ratio
-            value, ends = float(speedups[0]), (nan, nan)
+            value, bound = float(speedups[0]), of_drafter.bound
             if rounds.is_assumed or (bound and bound.is_open):
-                value = nan
+                speedup = Interval(nan, nan, nan, n)
             elif bound:
-                ends = value / bound.factor, value * bound.factor
-            speedup = Interval(value, *ends, n)
-            if not (isnan(value) or bound or is_exact):
+                speedup = Interval(value, value / bound.factor, value * bound.factor, n)
+            elif rounds.is_exact and len(plain) == 1:
+                speedup = Interval(value, nan, nan, n)
+            else:
                 speedup = _speedup(tokens_per_round, plain, seconds, n)
             tokens = estimate(tokens_per_round, n)
             settings.append(
@@ -336,32 +334,30 @@ def remarks(decision: Decision, priced: Sequence[PricedRounds]) -> Iterator[str]
 def decision_table(decision: Decision) -> Table:
     """Return the fastest setting at each batch size, beside the other drafters."""
     best = [decision.fastest(batch) for batch in decision.batches]
-    ends = {
-        name: " [95 %]" if any(not isnan(getattr(s, name).low) for s in best) else ""
-        for name in ("tokens_per_round", "speedup")
-    }
+    several = len(decision.drafters) > 1
 
     def cell(drafter: DrafterKind, s: PricedSetting) -> str:
         of_drafter = decision.fastest(s.batch, drafter)
         return f"{of_drafter.length}: {of_drafter.speedup.value:.2f}"
 
-    ends["speedup"] = "[9 in 10]" if decision.is_computed else ends["speedup"].strip()
     fields: list[Field[PricedSetting]] = [("batch", lambda s: str(s.batch))]
-    if len(decision.drafters) > 1:
+    if several:
         fields += [(f"{d}\nN: gain", partial(cell, d)) for d in decision.drafters]
+    fields.append(("best", lambda s: str(s.drafter)))
+    if not several:  # beside the gains, these do not fit a screen
+        ends = " [95 %]" if any(not isnan(s.tokens_per_round.low) for s in best) else ""
+        tokens = f"tokens/\nround{ends}"
+        fields += [
+            ("N", lambda s: str(s.length)),
+            (tokens, lambda s: with_interval(*s.tokens_per_round[:3], form=".2f")),
+            ("pays\nfrom", lambda s: number(s.break_even.value, ".2f")),
+        ]
+    ends = "[95 %]" if any(not isnan(s.speedup.low) for s in best) else ""
+    ends = "[9 in 10]" if decision.is_computed else ends
     fields += [
-        ("best", lambda s: str(s.drafter)),
-        ("N", lambda s: str(s.length)),
-        (
-            f"tokens/\nround{ends['tokens_per_round']}",
-            lambda s: with_interval(*s.tokens_per_round[:3], form=".2f"),
-        ),
-        ("pays\nfrom", lambda s: number(s.break_even.value, ".2f")),
-        (f"speed-up\n{ends['speedup']}", lambda s: with_interval(*s.speedup[:3], form=".2f")),
-        ("speculation" if len(decision.drafters) == 1 else "verdict", lambda s: s.verdict),
+        (f"speed-up\n{ends}", lambda s: with_interval(*s.speedup[:3], form=".2f")),
+        ("verdict" if several else "speculation", lambda s: s.verdict),
     ]
-    if len(decision.drafters) > 1:  # what is left fits a screen
-        del fields[-5:-2]
     return Table.of(best, fields, stub=1)
 
 

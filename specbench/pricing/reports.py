@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,11 +58,7 @@ def read_reports(paths: Sequence[Path], batches: Sequence[int] = ()) -> Costs:
         f"{source} has times of {len(names)} models: give those of a target and of one draft",
     )
     if any(entry.drafts for entry in timed):
-        rows = [
-            (e.rows, e.drafts, repeat, seconds, 0.0)
-            for e in timed
-            for repeat, seconds in enumerate(e.seconds[:1])
-        ]
+        rows = [(e.rows, e.drafts, 0, seconds, 0.0) for e in timed for seconds in e.seconds[:1]]
         return costs_of(pd.DataFrame(rows, columns=list(COLUMNS)), source)
     by_rows: list[dict[int, list[float]]] = [{}, {}]
     for entry in timed:  # of llama-bench -p 1 and -n 32 the latter, which comes later
@@ -81,13 +78,11 @@ def read_reports(paths: Sequence[Path], batches: Sequence[int] = ()) -> Costs:
         f"measure {', '.join(map(str, batches))} tokens, one for each text of a batch",
     )
     table = []
-    for batch in batches:
-        drafting = _at(of_draft, batch) if of_draft else np.zeros(1)
-        for length in range(longest + 1):
-            target = _at(of_target, batch * (length + 1))
-            for repeat in range(min(len(target), len(drafting)) if of_draft else len(target)):
-                drafts = length * drafting[repeat if of_draft else 0]
-                table.append((batch, length, repeat, target[repeat] + drafts, drafts))
+    for batch, length in product(batches, range(longest + 1)):
+        target = _at(of_target, batch * (length + 1))
+        drafting = length * (_at(of_draft, batch) if of_draft else np.zeros_like(target))
+        repeats = enumerate(zip(target, drafting, strict=False))  # as many as both have
+        table += [(batch, length, repeat, t + d, d) for repeat, (t, d) in repeats]
     costs = costs_of(pd.DataFrame(table, columns=list(COLUMNS)), source)
     return replace(costs, remark=OF_SERVER) if any(map(sizes.get, names)) else costs
 

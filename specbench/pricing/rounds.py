@@ -17,16 +17,23 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.lib.stride_tricks import sliding_window_view
 from scipy.optimize import brentq
 
-from specbench.analysis.statistics.intervals import FEWEST, bootstrap
+from specbench.analysis.statistics.estimates import wide
+from specbench.analysis.statistics.intervals import FEWEST, bootstrap, estimate, ratio
+from specbench.analysis.tables.shown import Row, ShownFigure
+from specbench.analysis.tables.table import Field, Table
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafters.policies import Drafting, Floats, Integers, Policy
 from specbench.errors import require
 from specbench.pricing.scores import Scores
+from specbench.runs.frames import rows_of
 
 TINY = 1e-300  # stands for a probability of 0 in logarithms
 # Where no acceptance is given, .7 of the first drafts, and a tenth less at each further position.
@@ -242,3 +249,53 @@ def price(
     sums = scores.by_prompt(np.column_stack([scores.length, *counts]))
     expected, verified = np.split(sums[:, 1:], 2, axis=1)
     return PricedRounds(drafter, tuple(lengths), sums[:, 0], expected, verified)
+
+
+def priced_rows(
+    scores: Scores,
+    drafters: Sequence[tuple[DrafterKind, str]],
+    policies: Sequence[Policy],
+    lengths: Sequence[int],
+    by: str = "",
+) -> pd.DataFrame:
+    """Return a row for each drafter, policy and N, of all texts or of each category.
+
+    ``drafters`` are pairs of a drafter and a rule, and ``by`` is empty or names the column
+    ``category``.
+    """
+    rows: list[dict[str, Any]] = []
+    categories = [name.category or "" if by else "" for name in scores.names]
+    for drafter, rule in drafters:
+        whole = drafting(scores, drafter, rule, max(lengths))
+        # With a one-hot q, or drafts that are checked one by one, the rule does not matter.
+        alike = drafter.copies or drafter.greedy or rule == "sd"
+        label = f"{drafter}" if alike else f"{drafter}, {rule}"
+        for length, policy in product(lengths, policies):
+            rounds = visits(whole.within(length), policy)
+            columns = np.stack([scores.is_token, *rounds], axis=-1).sum(1)
+            setting = {"drafter": label, "policy": policy.label, "draft_length": length}
+            for category in sorted({*categories}):
+                texts = [text for text, name in enumerate(categories) if name == category]
+                sums = scores.of(texts).by_prompt(columns[texts])  # [n, 3] by prompt
+                totals, n = bootstrap(sums), len(sums)
+                figures = {
+                    "tokens_per_round": estimate(ratio(totals[:, :2]), n),
+                    "drafted_per_round": estimate(ratio(totals[:, [2, 1]]), n),
+                }
+                category_of = {by: category} if by else {}
+                rows.append({**category_of, **setting, **wide(figures), "n": n})
+    return pd.DataFrame(rows)
+
+
+def price_table(rows: pd.DataFrame, title: str, by: str) -> Table:
+    """Return a readable table of ``priced_rows``."""
+    ends = " [95 %]" if rows["tokens_per_round_low"].notna().any() else ""
+    fields: list[Field[Row]] = [
+        *([(by, lambda row: row[by])] if by else []),
+        ("drafter", lambda row: row["drafter"]),
+        ("policy", lambda row: row["policy"]),
+        ("N", lambda row: str(row["draft_length"])),
+        (f"tokens/round{ends}", ShownFigure("tokens_per_round", "", form=".3f").interval),
+        ("drafts/round", ShownFigure("drafted_per_round", "", form=".2f").number),
+    ]
+    return Table.of(rows_of(rows), fields, title, stub=3 + bool(by))

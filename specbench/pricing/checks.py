@@ -13,24 +13,17 @@ the pass over the text than in the steps that wrote it.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from scipy.special import ndtr, stdtrit
 
-from specbench.analysis.statistics.intervals import (
-    Interval,
-    bootstrap,
-    cluster_sums,
-    estimate,
-    ratio,
-)
+from specbench.analysis.statistics.intervals import Interval, bootstrap, estimate, ratio
 from specbench.analysis.tables.table import Field, Table, number, with_interval
 from specbench.decoding.drafters.policies import get_policy
 from specbench.pricing.rounds import TINY, acceptance, price
-from specbench.pricing.scores import Scores, drafter_of, name_of
+from specbench.pricing.scores import Scores, drafter_of, means_by_prompt, name_of
 from specbench.runs.model import SampleRecord
 
 SURE = 4.0  # standard errors; correct texts of many prompts pass this in 1 of 16,000 cases
@@ -98,14 +91,10 @@ def compare(scores: Scores, records: Sequence[SampleRecord]) -> PriceCheck:
     others = [row for row, text in enumerate(scores.names) if text.method != names[0].method]
     scores = scores.of(others) if others else scores
     terms = [(sum(tokens), len(tokens)) for tokens in (r.per_round.emitted or [] for r in records)]
-    labels, measured = cluster_sums(terms, [name.prompt for name in names])
-    texts = Counter(prompt for prompt, *_ in {(n.prompt, n.sample_id, n.repeat) for n in names})
-    measured /= [[texts[label]] for label in labels]  # as ``by_prompt``, turns are added
-    drafter = drafter_of(cell)
-    rule = cell.method
+    labels, measured = means_by_prompt(np.array(terms), names)
+    drafter, rule, size = drafter_of(cell), cell.method, cell.draft_length
     stops = f"adaptive:{cell.cost}" if rule == "sd-adaptive" else drafter.policy
     policy = get_policy(stops or "fixed")
-    size = cell.draft_length
     priced = price(scores, drafter.kind, policy, [size], rule=rule)
     prompts = np.unique(scores.prompt)
     shared, rows, measured_rows = np.intersect1d(prompts, labels, return_indices=True)

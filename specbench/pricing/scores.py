@@ -109,16 +109,19 @@ class Scores:
         return [name.prompt for name in self.names]
 
     def by_prompt(self, values: Floats) -> Floats:
-        """Return the mean over each prompt's texts ``[n, k]`` of values of texts ``[B, k]``.
+        """Return the means of each prompt ``[n, k]``, see ``means_by_prompt``."""
+        return means_by_prompt(values, self.names)[1]
 
-        The prompts are sorted. The turns of a conversation are one text, so they are added.
-        """
-        texts = Counter(
-            prompt
-            for prompt, *_ in {(n.prompt, n.sample_id, n.method, n.repeat) for n in self.names}
-        )
-        number = np.array([[texts[prompt]] for prompt in self.prompt])
-        return cluster_sums(values / number, self.prompt)[1]
+
+def means_by_prompt(values: Floats, names: Sequence[TextName]) -> tuple[NDArray[Any], Floats]:
+    """Return sorted prompts ``[n]`` and means over their texts ``[n, k]`` of values ``[B, k]``.
+
+    The turns of a conversation are one text, so they are added.
+    """
+    texts = {(name.prompt, name.sample_id, name.method, name.repeat) for name in names}
+    number = Counter(prompt for prompt, *_ in texts)
+    prompts = [name.prompt for name in names]
+    return cluster_sums(values / np.array([[number[prompt]] for prompt in prompts]), prompts)
 
 
 #: The columns of numbers of each token.

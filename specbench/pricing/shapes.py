@@ -163,13 +163,13 @@ def bits_of(text: str) -> float | None:
     return next((bits for form, bits in _FORMATS.items() if re.search(form, name)), None)
 
 
-def precision_of(weights: str, cache: str = "") -> Precision | None:
-    """Return the precision that the names of formats mean; None for a name that is none."""
-    bits, cached = bits_of(weights), bits_of(cache) if cache and cache != "auto" else 16.0
-    if bits is None or cached is None:
+def precision_of(weights: str) -> Precision | None:
+    """Return the precision of weights that a format's name means; None for a name that is none."""
+    bits = bits_of(weights)
+    if bits is None:
         return None
     is_file = _OF_FILES.search(weights.lower())
-    return Precision(bits, bits if is_file or bits >= 16 else 16, min(cached, 16))
+    return Precision(bits, bits if is_file or bits >= 16 else 16)
 
 
 def words_of(name: str) -> frozenset[str]:

@@ -133,9 +133,9 @@ def served(name: str, weights: str, cache: str, size: object) -> ServedModel | N
     shape = known_shape(name)
     if shape is None:
         return None
-    cache = cache if bits_of(cache) else ""
-    forms = (precision_of(form, cache) for form in (weights, name) if form)
-    precision = next(filter(None, forms), Precision(shape.bits, cache=bits_of(cache) or 16))
+    forms = map(precision_of, filter(None, (weights, name)))
+    precision = next(filter(None, forms), Precision(shape.bits))
+    precision = precision._replace(cache=min(bits_of(cache) or 16, 16))
     if text(size):
         bits = 8e9 * float(str(size)) / shape.stored
         precision = Precision(bits, bits, precision.cache)

@@ -109,8 +109,8 @@ def test_formats_have_bits():
         **{"7B-GPTQ-Int8": (8, 16), "7B-GPTQ-Int4": (4.25, 16), "7B-Int8-GPTQ": (8, 16)},
         **{"gptq-8bit-128g": (8, 16), "w4a16-gptq": (4.25, 16)},
     }
-    assert {text: shapes.precision_of(text, "fp8") for text in bits} == {
-        text: (*layers_and_head, 8) for text, layers_and_head in bits.items()
+    assert {text: shapes.precision_of(text) for text in bits} == {
+        text: (*layers_and_head, 16) for text, layers_and_head in bits.items()
     }
     assert shapes.precision_of("seven") is None
 

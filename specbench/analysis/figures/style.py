@@ -118,13 +118,12 @@ class Page(NamedTuple):
     stretch: float  # additional factor of widths
     dpi: int
     width: float | None = None  # inches, in place of the width that fits the columns
+    settings: Any = None  # of a style file of the user's, over those of all figures
 
 
 PAPER, SCREEN = STYLES
 PAGES = {PAPER: Page(1.0, 1.0, 300), SCREEN: Page(1.6, 1.12, 150)}
 _page = ContextVar("page", default=PAGES[PAPER])
-#: Settings of a style file of the user's, over those of all figures.
-_own_settings: ContextVar[Any] = ContextVar("own settings")
 #: The methods without a look that a figure shows, in order.
 _arms: ContextVar[Sequence[str]] = ContextVar("arms", default=())
 
@@ -176,16 +175,14 @@ def look(method: str) -> Look:
 
 @contextmanager
 def page(style: str, width: float | None = None) -> Iterator[None]:
-    """Use one of ``STYLES`` inside the context, or ``paper`` with the settings of a file.
+    """Use one of ``STYLES`` inside the context, or ``paper`` with a style file of matplotlib's.
 
-    Args:
-        style: One of ``STYLES``, or the path of a style file of matplotlib's.
-        width: Inches, in place of those of the style.
+    ``width`` is inches, in place of those of the style.
 
     Raises:
         UsageError: There is no such style or file.
     """
-    settings: Any = {}
+    settings = None
     if style not in PAGES:
         if not style.endswith(".mplstyle"):
             raise UsageError(f"{unknown('style', style, STYLES)}, or give a FILE.mplstyle")
@@ -193,13 +190,11 @@ def page(style: str, width: float | None = None) -> Iterator[None]:
             settings = matplotlib.rc_params_from_file(style, use_default_template=False)
         except (OSError, ValueError) as error:
             raise UsageError(f"--style {style} cannot be read: {error}") from error
-    before = _page.set(PAGES.get(style, PAGES[PAPER])._replace(width=width))
-    own_before = _own_settings.set(settings)
+    before = _page.set(PAGES.get(style, PAGES[PAPER])._replace(width=width, settings=settings))
     try:
         yield
     finally:
         _page.reset(before)
-        _own_settings.reset(own_before)
 
 
 def paged(draw: Callable[Given, Drawing]) -> Callable[Given, Drawing]:
@@ -214,7 +209,7 @@ def paged(draw: Callable[Given, Drawing]) -> Callable[Given, Drawing]:
         before = _arms.set([method for method in arms if method not in LOOKS])
         try:
             shared = matplotlib.rc_context(sizes | {"figure.dpi": _page.get().dpi}, fname=_SETTINGS)
-            with shared, matplotlib.rc_context(_own_settings.get({})):
+            with shared, matplotlib.rc_context(_page.get().settings):
                 drawing = draw(*arguments, **named)
                 settle(drawing.figure)
         finally:

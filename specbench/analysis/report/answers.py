@@ -12,10 +12,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from specbench.analysis.trace import sample_names, visible
+from specbench.analysis.trace import sample_names, score_of, visible
 from specbench.runs.model import SampleRecord
 from specbench.tasks.example import Example
-from specbench.tasks.metrics import shown_metric
 
 LONGEST = 4_000  # characters of a text on the page
 LARGEST = 1_300_000  # characters of all answers, packed
@@ -77,8 +76,5 @@ def pack(prompts: Sequence[Differing]) -> Answers:
 
 
 def _facts(record: SampleRecord) -> str:
-    facts = [f"ended by {record.finish_reason or record.stopped_by}"]
-    if record.quality_metric is not None and record.quality is not None:
-        name, scale = shown_metric(record.quality_metric)
-        facts.insert(0, f"{name} {scale * record.quality:.1f}")
-    return ", ".join(facts)
+    end = f"ended by {record.finish_reason or record.stopped_by}"
+    return ", ".join([*score_of(record), end])

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from functools import partial
-from typing import NamedTuple
 from xml.etree import ElementTree
 
 import pandas as pd
@@ -33,17 +32,10 @@ _TOOLTIP = (
 Draws = Mapping[str, Callable[[], Drawing]]
 
 
-class Block(NamedTuple):
-    """The figures of all tasks in one setting, with titles."""
-
-    setting: str
-    figures: list[tuple[str, Markup]]
-
-
 def figures(
     cells: pd.DataFrame, positions: pd.DataFrame, samples: pd.DataFrame | None = None
-) -> Iterator[Block]:
-    """Draw the figures of all cells, see ``build.report_cells``.
+) -> Iterator[tuple[str, list[tuple[str, Markup]]]]:
+    """Yield each setting of cells, see ``build.report_cells``, with its figures by title.
 
     ``positions`` is acceptance by position as in ``Results.positions``, without rows if unknown.
     Fronts need the ``samples``; None draws none.
@@ -73,7 +65,7 @@ def figures(
                 by_position = Results.of(cells=drawn_cells, positions=of_cells)
                 draws = {"Acceptance by position": partial(rounds.draw_positions, by_position)}
                 drawn += _drawn(draws, tooltips, name)
-            yield Block(name, drawn)
+            yield name, drawn
 
 
 def draws_of(cells: pd.DataFrame, samples: pd.DataFrame | None) -> Draws:

@@ -49,6 +49,9 @@ class Interval(NamedTuple):
     least: float = float("nan")  # of a lead: the one over the best mixture of the same prompts
 
 
+UNKNOWN = Interval(float("nan"), float("nan"), float("nan"), 0)
+
+
 def cluster_sums(terms: ArrayLike, clusters: ArrayLike) -> tuple[NDArray[Any], Floats]:
     """Sum ``terms`` [samples, k] per cluster; return sorted labels [n] and sums [n, k]."""
     labels, member = np.unique(np.asarray(clusters), return_inverse=True)
@@ -110,10 +113,8 @@ def mean_over_seeds(values: Floats, n: int, *, log: bool = False) -> Interval:
     that of the prompts: the bootstrap's variance of the mean less that noise. The interval is never
     narrower than that of the same heads on other prompts.
 
-    Args:
-        values: [1 + RESAMPLES, S] the statistic of each seed; resamples are paired by prompt.
-        n: Number of prompts.
-        log: Whether it is a positive ratio, which counts for one seed alone; see ``limits``.
+    ``values`` are the statistic of each seed [1 + RESAMPLES, S], with resamples paired by prompt;
+    ``log`` (see ``limits``) counts for one seed alone.
     """
     mean, (_, seeds) = float(values[0].mean()), values.shape
     if seeds == 1:
@@ -134,10 +135,7 @@ def mean_over_seeds(values: Floats, n: int, *, log: bool = False) -> Interval:
 def student(value: float, n: int, *parts: tuple[float, int]) -> Interval:
     """Return the interval of an estimate whose error is a sum of independent terms.
 
-    Args:
-        value: The estimate.
-        n: Number of prompts.
-        parts: The variance of each term, and the degrees of freedom with which it is estimated.
+    ``parts`` are the variance of each term, and the degrees of freedom of its estimate.
 
     Source: Satterthwaite 1946, doi:10.2307/3002019.
     """
@@ -179,11 +177,8 @@ def unit_values(sums: Floats, statistic: Statistic) -> Floats:
     """Return one value per unit whose mean is a statistic of totals.
 
     They are the values of the statistic's linear approximation at the totals; those of a mean of
-    one sample per unit are the samples.
-
-    Args:
-        sums: [n, ..., k] terms of each unit.
-        statistic: Maps totals [..., k] to values [...], whatever their scale.
+    one sample per unit are the samples. The statistic maps totals [..., k] of the units' sums
+    [n, ..., k] to values [...], whatever the scale of the totals.
 
     Source: the infinitesimal jackknife, Jaeckel 1972; here with a step of 1e-4.
     """
@@ -198,7 +193,7 @@ def unit_values(sums: Floats, statistic: Statistic) -> Floats:
 def interval(sums: Floats, statistic: Statistic, *, log: bool = False) -> Interval:
     """Return the interval (``estimate``) of a statistic of totals [..., k], from sums [n, k]."""
     if not len(sums):
-        return Interval(float("nan"), float("nan"), float("nan"), 0)
+        return UNKNOWN
     return estimate(statistic(bootstrap(sums)), len(sums), log=log)
 
 
@@ -231,13 +226,10 @@ def limit_with_failures(differences: Floats, failure: float) -> float:
     """Return the lower limit of a mean difference, with failures that no prompt shows.
 
     A bootstrap of n prompts cannot draw what none of them shows, such as one answer in 100 that
-    fails completely. Here, one more prompt fails, and all n + 1 get random weights that sum to 1.
-    Of prompts without a loss, this is the limit of Clopper and Pearson for the share of failures
-    times their size; of many prompts, it is the limit of a normal distribution.
-
-    Args:
-        differences: [n] difference of each prompt.
-        failure: What a failure loses, at least 0.
+    fails completely. Here, beside the prompts' differences [n], one more prompt loses ``failure``
+    (at least 0), and all n + 1 get random weights that sum to 1. Of prompts without a loss, this
+    is the limit of Clopper and Pearson for the share of failures times their size; of many prompts,
+    it is the limit of a normal distribution.
 
     Source: Gaffke 2005, "Three test statistics for a nonparametric one-sided hypothesis on the mean
     of a nonnegative variable", Mathematical Methods of Statistics 14.
@@ -272,15 +264,9 @@ def paired_interval(
 ) -> Interval:
     """Return the interval of a statistic of two sides over their shared prompts.
 
-    Both sides are resampled jointly.
-
-    Args:
-        terms: [samples, k] terms of one side.
-        clusters: [samples] prompt ids.
-        base_terms: [base samples, m] terms of the other side.
-        base_clusters: [base samples] its prompt ids.
-        statistic: Maps totals [..., k + m] of both sides to values [...].
-        log: Whether the values are positive ratios, see ``limits``.
+    Both sides are resampled jointly. Terms are [samples, k] and [base samples, m], and clusters
+    are the prompt ids of these samples. The statistic maps totals [..., k + m] of both sides to
+    values [...]; see ``limits`` for ``log``.
     """
     sums = np.hstack(paired_sums(terms, clusters, base_terms, base_clusters))
     return interval(sums, statistic, log=log)

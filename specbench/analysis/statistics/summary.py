@@ -50,7 +50,6 @@ _SHOWN_COLUMNS = {column.name: column.unit for column in dictionary() if column.
 #: Counts of a text, and what is derived from them.
 _COUNTS = {"rounds": ["acceptance_length"], "proposed": ["draft_acceptance_rate"], "judged": []}
 _ENDS = {"": "value", "_low": "ci_low", "_high": "ci_high", "_n": "n"}
-_UNKNOWN = Interval(float("nan"), float("nan"), float("nan"), 0)
 
 #: Maps the samples of a cell, and those of its baseline if any, to a figure.
 Figure = Callable[[pd.DataFrame, pd.DataFrame | None], Interval]
@@ -66,8 +65,8 @@ def _pooled(numerator: str, denominator: str) -> Figure:
 
 def _speedup(cell: pd.DataFrame, baseline: pd.DataFrame | None) -> Interval:
     """Return the tokens per second over those of the baseline; unknown without both."""
-    figure = _UNKNOWN if baseline is None else estimates.contrast(cell, baseline, SPEED)
-    return figure if figure.value == figure.value else _UNKNOWN
+    figure = intervals.UNKNOWN if baseline is None else estimates.contrast(cell, baseline, SPEED)
+    return figure if figure.value == figure.value else intervals.UNKNOWN
 
 
 def _predicted_speedup(cell: pd.DataFrame, baseline: pd.DataFrame | None) -> Interval:
@@ -75,7 +74,7 @@ def _predicted_speedup(cell: pd.DataFrame, baseline: pd.DataFrame | None) -> Int
     columns = [TOKENS, "prefill_seconds", "decode_seconds", "predicted_emitted"]
     terms = cell[columns].to_numpy(np.float64)
     if baseline is None or np.isnan(terms).any():
-        return _UNKNOWN
+        return intervals.UNKNOWN
     base = baseline[[TOKENS, "seconds"]].to_numpy(np.float64)
     sides = terms, cell["sample_id"], base, baseline["sample_id"]
 
@@ -296,12 +295,12 @@ def less_than_sd(samples: pd.DataFrame, names: Collection[str] = OF_TEXTS) -> pd
     for cell, of_cell in relaxed.groupby(list(CELL), sort=False, dropna=False):
         base = strict.get(tuple(of_cell[run].iloc[0]))
         figures = {
-            f"{name}_less": _UNKNOWN
+            f"{name}_less": intervals.UNKNOWN
             if base is None
             else estimates.contrast(of_cell, base, OF_TEXTS[name])
             for name in names
         }
         rows.append(dict(zip(CELL, cell, strict=True)) | estimates.wide(figures))
-    less = [*estimates.wide({f"{name}_less": _UNKNOWN for name in names})]
+    less = [*estimates.wide({f"{name}_less": intervals.UNKNOWN for name in names})]
     table = pd.DataFrame(rows, columns=[*CELL, *less])
     return table.astype(samples[list(CELL)].dtypes.to_dict() | dict.fromkeys(less, "float64"))

@@ -91,10 +91,16 @@ def trace(record: SampleRecord, name: str, decode: Decode, prompt: str = "") -> 
         facts.append(f"{mismatches} of them mismatches")
     if record.mean_weight is not None:
         facts.append(f"mean w {record.mean_weight:.2f}")
-    if record.quality_metric is not None and record.quality is not None:
-        unit, scale = shown_metric(record.quality_metric)
-        facts.append(f"{unit} {record.quality * scale:.1f}")
+    facts += score_of(record)
     return Trace(record, name, tuple(facts), tuple(pieces(of_record, decode)), prompt)
+
+
+def score_of(record: SampleRecord) -> list[str]:
+    """Return the metric and the score of a sample in words; none if it has no score."""
+    if record.quality_metric is None or record.quality is None:
+        return []
+    unit, scale = shown_metric(record.quality_metric)
+    return [f"{unit} {record.quality * scale:.1f}"]
 
 
 def tokens(record: SampleRecord) -> list[Token]:

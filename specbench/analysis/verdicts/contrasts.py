@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -43,6 +43,7 @@ from specbench.analysis.statistics.points import (
 )
 from specbench.analysis.statistics.sessions import MethodSettings, TaskRun, methods_of, sd_of
 from specbench.analysis.tables.shown import PHASES
+from specbench.analysis.verdicts.words import Row
 from specbench.errors import UsageError
 from specbench.methods.registry import AUTOREGRESSIVE, CONTROLS, METHOD_COLUMNS
 
@@ -89,8 +90,6 @@ COMPARISON = (
     *("against", "against_draft_length", "against_quality", "reference", "between", "step"),
     *("coarse", "metric", "value", "ci_low", "ci_high", "least", "n", "noise"),
 )
-
-Row = dict[str, Any]
 
 
 def require_times(run: TaskRun, method: MethodSettings) -> tuple[()]:

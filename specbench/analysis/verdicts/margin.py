@@ -24,6 +24,7 @@ from specbench.analysis.statistics.blocks import by_time_unit, count_blocks, has
 from specbench.analysis.statistics.estimates import DENSITY, LENGTH, QUALITY_LESS, SPEED, TIMES
 from specbench.analysis.statistics.intervals import (
     CONFIDENCE,
+    UNKNOWN,
     Floats,
     Interval,
     limit_with_failures,
@@ -45,7 +46,6 @@ from specbench.tasks.metrics import shown_metric
 UNEQUAL_COUNTS = 1.1  # ratio of tokens per byte from which two servers do not count alike
 TASK = ["run_id", "task", "temperature"]
 SETTING = ["arm", "load", "draft_length"]
-_UNKNOWN = Interval(math.nan, math.nan, math.nan, 0)
 #: Latencies of an answer: the median, and the 99th percentile.
 QUANTILES = {"p50": 0.5, "p99": 0.99}
 
@@ -279,7 +279,7 @@ def _mean(heads: Sequence[pd.DataFrame], base: pd.DataFrame, rows: pd.DataFrame)
     sessions = {head["session"].iloc[0] for head in heads}
     sides[-1] = Setting(without_repeats(base[base["session"].isin(sessions)]))
     for metric in _speeds(heads[0]):
-        figures[metric] = _UNKNOWN
+        figures[metric] = UNKNOWN
         if len(sessions) == 1 and rows[f"{metric}_low"].notna().all():
             clock = timed_points(sides).estimates()
             figures[metric] = clock.contrast(metric, seeds, baseline)
@@ -318,7 +318,7 @@ def _speed(cell: pd.DataFrame, base: pd.DataFrame, metric: str) -> Interval:
     sides = _paired(first_decodes(cell), of_session)
     in_blocks = {count_blocks(side) > 0 for side in sides}
     if len(in_blocks) > 1 or not all(map(has_comparable_times, sides)):
-        return _UNKNOWN
+        return UNKNOWN
     return estimates.contrast(by_time_unit(sides[0]), by_time_unit(sides[1]), metric)
 
 

@@ -70,18 +70,17 @@ def sampling_rows(texts: pd.DataFrame, method: str) -> pd.DataFrame:
                 pairs.append((row, ours, theirs))
     # The level is that of the smallest p value in Holm's correction.
     level, shares = LEVEL / max(1, len(pairs)), dict[Fault, float]()
-    outcomes = [
-        (row, compare_texts(ours, theirs, level=level), ours) for row, ours, theirs in pairs
-    ]
-    for number, (row, _, ours) in enumerate(outcomes):
-        if not number or ours != outcomes[number - 1][2]:
+    outcomes: list[tuple[Row, Sampled]] = []
+    for number, (row, ours, theirs) in enumerate(pairs):
+        outcomes.append((row, compare_texts(ours, theirs, level=level)))
+        if not number or ours != pairs[number - 1][1]:
             shares = power(ours, level=level)
         row |= {"same_texts_power": shares[REQUIRED], "same_texts_seen": _seen(shares)}
         if shares[GREEDY[-1]] >= LIKELY:  # else so few texts show nothing
             row["same_texts"] = SAME
     p = 0.0
     ordered = sorted(outcomes, key=lambda outcome: outcome[1].p)
-    for number, (row, outcome, _) in enumerate(ordered):  # Holm's correction
+    for number, (row, outcome) in enumerate(ordered):  # Holm's correction
         p = max(p, min(1.0, outcome.p * (len(ordered) - number)))
         row["same_texts_p"] = p
         if p <= LEVEL:

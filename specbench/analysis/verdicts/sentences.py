@@ -11,6 +11,7 @@ no verdict.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -39,9 +40,7 @@ from specbench.analysis.verdicts.words import (
     OPEN,
     SHOWN,
     SLOWER,
-    UNKNOWN,
     UNSHOWN,
-    Clause,
     Row,
     front_outcome,
     is_known,
@@ -84,6 +83,16 @@ _PHRASES = {
     },
     "control": {HIGHER: _COOLER, LOWER: _COOLER, UNSHOWN: f"{_COOLER} (no difference shown)"},
 }
+
+
+class Clause(NamedTuple):
+    """What one figure shows, and how to say it."""
+
+    outcome: str
+    text: str
+
+
+UNKNOWN = Clause(MISSING, "")
 
 
 def verdict(alike: pd.DataFrame, speed: pd.DataFrame) -> Row:

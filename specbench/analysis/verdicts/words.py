@@ -12,7 +12,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import Any
+
+import pandas as pd
 
 from specbench.analysis.statistics.estimates import (
     ABOVE,
@@ -45,16 +47,6 @@ _MEANINGS = {
 }
 
 Row = dict[Any, Any]  # a setting with its figures, see ``estimates.pivot``
-
-
-class Clause(NamedTuple):
-    """What one figure shows, and how to say it."""
-
-    outcome: str
-    text: str
-
-
-UNKNOWN = Clause(MISSING, "")
 
 
 def word(row: Row) -> str:
@@ -167,12 +159,9 @@ def resolution(widths: Iterable[float], factors: Iterable[float]) -> str:
 
     ``widths`` are of differences in points, ``factors`` upper ends of ratios over lower ones.
     """
-    halves = max((width / 2 for width in widths if width == width), default=math.nan)
-    spread = max(
-        (math.sqrt(factor) - 1 for factor in factors if factor == factor), default=math.nan
-    )
-    parts = [f"quality to ±{halves:.1f} points"] if halves == halves else []
-    parts += [f"speed to ±{100 * spread:.0f} %"] if spread == spread else []
+    width, factor = (pd.Series(ends, dtype=float).max() for ends in (widths, factors))
+    parts = [f"quality to ±{width / 2:.1f} points"] if width == width else []
+    parts += [f"speed to ±{100 * (math.sqrt(factor) - 1):.0f} %"] if factor == factor else []
     return " and ".join(parts)
 
 

@@ -154,13 +154,13 @@ def test_draft_lengths_and_batch_sizes_have_their_own_blocks(cells):
     here = cells[(cells["task"] == TASKS[0]) & cells["method"].isin(["autoregressive", "sd"])]
     other = here[here["method"] == "sd"].assign(draft_length=7, label="other")
     blocks = list(figures(pd.concat([here, other], ignore_index=True), pd.DataFrame()))
-    assert [block.setting for block in blocks] == ["mini, T = 1, N = 5", "mini, T = 1, N = 7"]
-    for block, absent in zip(blocks, ("other;", "sd;"), strict=True):
-        assert not any(absent in svg for _, svg in block.figures)
-        assert "autoregressive;" in dict(block.figures)["Quality vs. cost"]
+    assert [setting for setting, _ in blocks] == ["mini, T = 1, N = 5", "mini, T = 1, N = 7"]
+    for (_, drawn), absent in zip(blocks, ("other;", "sd;"), strict=True):
+        assert not any(absent in svg for _, svg in drawn)
+        assert "autoregressive;" in dict(drawn)["Quality vs. cost"]
     for alone in ("autoregressive", "sd"):
-        (block,) = figures(here[here["method"] == alone], pd.DataFrame())
-        assert [title for title, _ in block.figures] == ["Quality vs. cost"]
+        ((_, drawn),) = figures(here[here["method"] == alone], pd.DataFrame())
+        assert [title for title, _ in drawn] == ["Quality vs. cost"]
 
 
 def test_the_page_begins_with_the_question_and_its_answer(page, finished):
@@ -302,8 +302,8 @@ def test_points_of_many_settings_and_of_means_of_seeds_have_their_own_tooltips()
     cells = results.cells.assign(setting="mini")
     rates = cells[list(CELL)].assign(kind=CONDITIONAL, position=1, rounds=9)
     rates["value"] = rates["ci_low"] = rates["ci_high"] = np.arange(len(rates)) / 100
-    *_, block = figures(cells, rates, results.samples)
-    drawn = dict(block.figures)
+    *_, (_, of_setting) = figures(cells, rates, results.samples)
+    drawn = dict(of_setting)
     assert "seed-0; accuracy" in drawn["Quality vs. cost"]  # a mean has no tooltip of a cell
     told = re.findall(
         'data-tooltip="([^;]+); .*?accepted ([0-9.]+) %', drawn["Acceptance by position"]

@@ -97,11 +97,11 @@ def round_seconds(
     drafting: DraftPasses | None,
     drafts: int,
     batch: float,
-    context: float,
-    shared: float = 0.0,
+    workload: Workload,
 ) -> tuple[float, float]:
     """Return the seconds of a round with N drafts, and those of them that drafting takes."""
     machine, engine = server.machine, server.engine
+    context, shared = workload.context, workload.shared
     target_pass = pass_seconds(server, target, batch, drafts + 1, context, shared)
     target_pass += engine.fixed
     if drafting is None or drafts == 0:
@@ -187,12 +187,9 @@ def computed_costs(
     drafter: str,
 ) -> Costs:
     """Return the costs by formulas; ``lengths`` are those of drafts, without 0."""
-    context, grid = workload.context, [0, *lengths]
+    grid = [0, *lengths]
     seconds = np.array(
-        [
-            [round_seconds(server, target, drafting, n, b, context, workload.shared) for n in grid]
-            for b in batches
-        ]
+        [[round_seconds(server, target, drafting, n, b, workload) for n in grid] for b in batches]
     )
     prompts = np.array([prompt_seconds(server, target, b, workload) for b in batches])
     is_large = target.shape.vocabulary >= LARGE_VOCABULARY

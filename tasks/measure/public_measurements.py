@@ -80,9 +80,7 @@ def seconds_per_token(
     tokens; without speculation, ``drafting`` is None, it emits one.
     """
     running = max(1.0, min(batch, most_texts(server, target, drafting, workload)))
-    seconds, _ = round_seconds(
-        server, target, drafting, drafts, running, workload.context, workload.shared
-    )
+    seconds, _ = round_seconds(server, target, drafting, drafts, running, workload)
     return seconds / accepted + prompt_seconds(server, target, running, workload)
 
 

@@ -56,9 +56,9 @@ def test_a_pass_and_a_round_by_hand():
     one = (36 + 20) / 5 + 3 * 2 * 18 / 50 + 0.125
     assert pass_seconds(server, target, 1, 3, 5) == pytest.approx(one)
     drafts = 2 * ((36 + 20) / 5 + 36 / 50 + 0.125 + 0.25)
-    seconds = round_seconds(server, target, DraftPasses(draft), 2, 1, 5)
+    seconds = round_seconds(server, target, DraftPasses(draft), 2, 1, Workload(5, 0))
     assert seconds == pytest.approx((one + 0.5 + drafts + 2, drafts))
-    assert round_seconds(server, target, None, 0, 1, 5)[0] == pytest.approx(
+    assert round_seconds(server, target, None, 0, 1, Workload(5, 0))[0] == pytest.approx(
         (36 + 20) / 5 + 36 / 50 + 0.125 + 0.5
     )
     joined = Deployment(machine, engine.model_copy(update={"overlap": 2.0}))
@@ -69,7 +69,7 @@ def test_a_pass_and_a_round_by_hand():
 def test_figures_of_a_machine_replace_an_engines_and_devices_share_layers():
     machine = Machine(description="m", bandwidth=10, flops=100, overhead=0.5, share=1.0)
     server = Deployment.of(machine, engines()["vllm"].model_copy(update={"overlap": 1.0}))
-    seconds = round_seconds(server, tiny(1), DraftPasses(tiny(1)), 1, 1, 5)
+    seconds = round_seconds(server, tiny(1), DraftPasses(tiny(1)), 1, 1, Workload(5, 0))
     pass_of = lambda tokens: 5.6 + tokens * 0.36 + 0.5  # noqa: E731
     assert seconds[0] == pytest.approx(pass_of(2) + pass_of(1))
     machine = Machine(description="m", bandwidth=10, flops=100, link=8, hop=0.5)
@@ -127,7 +127,10 @@ def test_eagle3_heads_cost_more_in_vllm_before_2026():
     old, new = (Deployment(machines()["h100"], engines()[n]) for n in ("vllm-2025", "vllm"))
     for kind, more in (("eagle3", 8e-4), ("eagle", 0.0)):
         times = [
-            [round_seconds(server, target, drafting[kind], n, 1, 100)[0] for n in (2, 5)]
+            [
+                round_seconds(server, target, drafting[kind], n, 1, Workload(100, 0))[0]
+                for n in (2, 5)
+            ]
             for server in (old, new)
         ]
         (a, b), (c, d) = times
@@ -141,7 +144,9 @@ def test_eagle3_heads_cost_more_in_vllm_before_2026():
 def test_a_small_cache_costs_time_where_8_bits_are_no_units(machine, target, kv, slower):
     server = Deployment(machines()[machine], engines()["vllm"])
     rounds = [
-        round_seconds(server, known(target, cache=bits), DraftPasses(None), 4, 1, 512)[0]
+        round_seconds(server, known(target, cache=bits), DraftPasses(None), 4, 1, Workload(512, 0))[
+            0
+        ]
         for bits in (16, kv)
     ]
     assert (rounds[1] > rounds[0]) == slower

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from specbench.analysis.results import Results
-    from specbench.analysis.verdicts.words import Row
+    from specbench.analysis.verdicts.contrasts import Row
 
 BOTH = "--against METHOD and --margin POINTS belong together: give both"
 ALONE = "--against compares with one method alone: omit --at and --times"

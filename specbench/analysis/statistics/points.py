@@ -275,22 +275,17 @@ class Points:
     def estimates_with_fastest(
         self, *groups: Sequence[int]
     ) -> tuple[PointEstimates, list[Fastest]]:
-        """Return the figures of the points, then of the fastest point of each group.
+        """Return figures [1 + RESAMPLES, points + groups], and the fastest point of each group.
 
         Reporting the time of the fastest of several points is biased by selection: with four
         equally fast points, the 95 % interval covered the truth in 3 of 4 cases. The fastest point
         is therefore chosen on one half of the prompts and measured on the other, and vice versa.
         Both results are pooled, and every resample repeats the choice. The result is what a user
         gets by choosing on half as many prompts.
-
-        Returns:
-            Figures [1 + RESAMPLES, points + groups], and the fastest point of each group.
         """
         half = np.arange(len(self.sums)) % 2
         apart = np.where(half[:, None] == [0, 1], 1.0, 0.0)[:, :, None, None]
-        halves = intervals.bootstrap(
-            apart * self.sums[:, None]
-        )  # [1 + RESAMPLES, 2, points, terms]
+        halves = intervals.bootstrap(apart * self.sums[:, None])  # [rows, 2, points, terms]
         totals = halves.sum(axis=1)  # [1 + RESAMPLES, points, terms]
         rows, chosen = np.arange(len(halves)), []
         for group in map(np.asarray, groups):

@@ -39,6 +39,7 @@ from specbench.analysis.verdicts.contrasts import (
     SAME_DRAFTER,
     SD,
     SD_CHOSEN,
+    Row,
 )
 from specbench.analysis.verdicts.margin import QUANTILES, TASK
 from specbench.analysis.verdicts.two_runs import EQUAL
@@ -47,7 +48,6 @@ from specbench.analysis.verdicts.words import (
     HIGHER,
     LOWER,
     UNSHOWN,
-    Row,
     front_outcome,
     legend,
     noise_range,

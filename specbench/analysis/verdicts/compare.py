@@ -39,9 +39,9 @@ from specbench.analysis.verdicts.contrasts import (
     TASK_RUN,
     TEXTS,
     At,
+    Row,
 )
-from specbench.analysis.verdicts.sentences import OUTCOMES, verdict
-from specbench.analysis.verdicts.words import CONCURRENCY, MISSING, Row, count_words
+from specbench.analysis.verdicts.words import CONCURRENCY, MISSING, OUTCOMES, count_words, verdict
 from specbench.errors import UsageError
 from specbench.methods.registry import CONTROLS
 from specbench.runs.frames import rows_of
@@ -176,16 +176,16 @@ def cautions(rows: pd.DataFrame) -> Iterator[str]:
     coarse = coarse[
         coarse["against"].eq(FRONT) & ~coarse["between"].astype(str).str.fullmatch(r"(.+) to \1")
     ]
-    coarse = coarse.drop_duplicates(["task", "between"])
-    if len(coarse):
-        points = 100 * coarse["step"].abs()
-        coarse = coarse.assign(
-            points=points.map("{:.0f} points".format).where(points >= 1, "under a point")
+    gaps = []
+    for row in coarse.drop_duplicates(["task", "between"]).itertuples():
+        points = 100 * abs(row.step)
+        size = f"{points:.0f} points" if points >= 1 else "under a point"
+        gaps.append(f"{row.between} on {row.task} ({size})")
+    if gaps:
+        yield (
+            "measure more weights where the qualities of neighbours are far apart: "
+            f"{', '.join(gaps)}"
         )
-        gaps = ", ".join(
-            f"{row.between} on {row.task} ({row.points})" for row in coarse.itertuples()
-        )
-        yield f"measure more weights where the qualities of neighbours are far apart: {gaps}"
     if (placed["temperature"] > 0).any() and CONTROL not in set(placed["against"]):
         yield (
             "a lower temperature may gain as much as these methods: add "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -43,10 +43,10 @@ from specbench.analysis.statistics.points import (
 )
 from specbench.analysis.statistics.sessions import MethodSettings, TaskRun, methods_of, sd_of
 from specbench.analysis.tables.shown import PHASES
-from specbench.analysis.verdicts.words import Row
 from specbench.errors import UsageError
 from specbench.methods.registry import AUTOREGRESSIVE, CONTROLS, METHOD_COLUMNS
 
+Row = dict[Any, Any]  # a setting with its figures, see ``estimates.pivot``
 #: The quantity held equal.
 At = Literal["acceptance", "time", "quality"]
 ATS: tuple[At, ...] = get_args(At)

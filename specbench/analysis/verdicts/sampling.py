@@ -24,8 +24,8 @@ from specbench.analysis.statistics.sampled import (
     power,
 )
 from specbench.analysis.tables.table import percent
+from specbench.analysis.verdicts.contrasts import Row
 from specbench.analysis.verdicts.margin import SETTING, TASK, arm_named
-from specbench.analysis.verdicts.words import Row
 from specbench.runs.frames import rows_of
 
 DIFFER, SAME, UNKNOWN = "texts differ", "no difference seen", "not known"

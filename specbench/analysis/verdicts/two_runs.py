@@ -11,8 +11,7 @@ import pandas as pd
 from specbench.analysis.statistics import estimates
 from specbench.analysis.statistics.estimates import ACCEPTANCE_LESS, QUALITY_LESS, SECONDS, TIMES
 from specbench.analysis.statistics.intervals import Interval
-from specbench.analysis.verdicts.contrasts import COMPARISON
-from specbench.analysis.verdicts.words import Row
+from specbench.analysis.verdicts.contrasts import COMPARISON, Row
 from specbench.runs.configuration import Difference, differences_of
 from specbench.runs.frames import CELL, example_ids
 from specbench.runs.labels import method_labels

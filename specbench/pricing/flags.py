@@ -27,37 +27,33 @@ def engine_flags(
     draft = str(pair.draft) if pair and pair.draft else UNNAMED
     file, command = gguf_draft(pair) if pair and pair.draft else (draft, "")
     ranges = [(f"{a}" if a == b else f"{a} to {b}", n) for a, b, n in schedule if n]
-    flags: dict[str, list[str]] = {
-        "start vLLM with": [shlex.join(vllm_flags(drafter, schedule, draft) or ())],
-        "give TensorRT-LLM a --config FILE.yaml with": [
-            tensorrt_llm_settings(drafter, schedule, draft) or ""
-        ],
+    by_range = {
+        "SGLang": [shlex.join(drafter.sglang(n, draft) or ()) for _, n in ranges],
+        "llama.cpp": [shlex.join(drafter.llamacpp(n, file) or ()) for _, n in ranges],
     }
-    for name_of_engine, of_drafter, name in (
-        ("SGLang", drafter.sglang, draft),
-        ("llama.cpp", drafter.llamacpp, file),
-    ):
-        lines = [(sizes, shlex.join(of_drafter(n, name) or ())) for sizes, n in ranges]
-        label = f"start {name_of_engine} with"
-        if len(lines) == 1 and len(schedule) > 1:
-            label = f"start {name_of_engine} for batch {lines[0][0]} with"
-        several = len(lines) > 1
-        flags[label] = [
-            f"{line}  # batch {sizes}" if several and line else line for sizes, line in lines
-        ]
     flags = {
-        label: block
-        for label, block in flags.items()
-        if not engine or words_of(label.split()[1]) <= words_of(engine)
+        "vLLM": [shlex.join(vllm_flags(drafter, schedule, draft) or ())],
+        "TensorRT-LLM": [tensorrt_llm_settings(drafter, schedule, draft) or ""],
+        **by_range,
     }
-    for label, block in flags.items():
-        if any(block):
-            where = " (DRAFT is your draft model)" if UNNAMED in "".join(block) else ""
-            yield f"{label}{where}:"
-            yield from (f"  {line}" for line in block if line)
-        else:
-            yield f"{label.split()[1]} has no drafter like {drafter}"
-    if drafter.needs_draft and command and any("llama.cpp" in label for label in flags):
+    asked = [name for name in flags if not engine or words_of(name) <= words_of(engine)]
+    for name in asked:
+        lines = flags[name]
+        if not any(lines):
+            yield f"{name} has no drafter like {drafter}"
+            continue
+        start = f"start {name} with"
+        if name == "TensorRT-LLM":
+            start = f"give {name} a --config FILE.yaml with"
+        elif name in by_range and len(ranges) > 1:
+            pairs = zip(lines, ranges, strict=True)
+            lines = [f"{line}  # batch {sizes}" for line, (sizes, _) in pairs]
+        elif name in by_range and len(schedule) > 1:
+            start = f"start {name} for batch {ranges[0][0]} with"
+        where = " (DRAFT is your draft model)" if UNNAMED in "".join(lines) else ""
+        yield f"{start}{where}:"
+        yield from (f"  {line}" for line in lines)
+    if drafter.needs_draft and command and "llama.cpp" in asked:
         yield f"to make {file}: {command}"
 
 

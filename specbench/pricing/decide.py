@@ -292,11 +292,11 @@ def _lengths_at(decision: Decision, batches: Sequence[int]) -> str:
 
 def remarks(decision: Decision, priced: Sequence[PricedRounds]) -> Iterator[str]:
     """Say where a larger N may be faster, and in which way the speed-ups may be too large."""
+    bests = [decision.fastest(batch) for batch in decision.batches]
     for drafter in decision.drafters:
         longest = max(s.length for s in decision.settings if s.drafter == drafter)
-        bests = [decision.fastest(batch) for batch in decision.batches]
-        best = [setting for setting in bests if setting.drafter == drafter]
-        if longest > 1 and (at := [str(s.batch) for s in best if s.length == longest]):
+        at = [str(s.batch) for s in bests if (s.drafter, s.length) == (drafter, longest)]
+        if longest > 1 and at:
             yield (
                 f"{drafter}: N = {longest} is the largest that was priced, and the best at batch "
                 f"{', '.join(at)}, so a larger one may be faster"

@@ -1,4 +1,4 @@
-"""Latency of servers: the share of answers that came within a time, by arm.
+"""Latency of servers by arm: a figure of the share of answers within a time, and quantiles.
 
 A colour and marker is an arm, a dash a number of requests in flight in a run. Times are wall times
 of the client.
@@ -6,6 +6,7 @@ of the client.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import cycle
 from typing import Any
 
@@ -17,6 +18,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from specbench.analysis.figures import figure, layout, style
 from specbench.analysis.figures.style import Drawing, scaled
 from specbench.analysis.results import Results
+from specbench.analysis.tables.table import Field, Table, number
 from specbench.errors import UsageError
 from specbench.runs.frames import rows_of
 from specbench.runs.labels import method_labels
@@ -27,6 +29,7 @@ LATENCIES = {
     "inter_token_seconds": "between tokens",
     "latency_seconds": "of an answer",
 }
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 
 @figure()
@@ -67,6 +70,26 @@ def draw(results: Results) -> Drawing:
     handles = [Line2D([], [], label=str(label), **line(rows)) for label, rows in arms]
     style.legend(drawing, handles)
     return Drawing(drawing, layout.data(samples, *LATENCIES, "sample_id"))
+
+
+def latency_tables(samples: pd.DataFrame) -> Iterator[Table]:
+    """Yield a table of the latencies of each task's arms, in milliseconds."""
+    for task, of_task in of_servers(samples).groupby("task", sort=False):
+        labels = arm_labels(of_task)
+        fields: list[Field[tuple[str, pd.DataFrame]]] = [
+            ("arm", lambda arm: arm[0]),
+            ("answers", lambda arm: f"{len(arm[1])}"),
+            *(
+                (
+                    f"{meaning}\n{name}",
+                    lambda arm, c=column, q=share: number(1000 * arm[1][c].quantile(q), "3s"),
+                )
+                for column, meaning in LATENCIES.items()
+                for name, share in QUANTILES.items()
+            ),
+        ]
+        title = f"Latency on {task} (ms, wall times of the client)"
+        yield Table.of(of_task.groupby(labels, sort=False), fields, title)
 
 
 def of_servers(samples: pd.DataFrame) -> pd.DataFrame:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
 
+from specbench.analysis.figures.latency import latency_tables
 from specbench.analysis.report.answers import Differing, differing, pack
 from specbench.analysis.report.figures import figures
 from specbench.analysis.report.pages import TracedRun, collect_traces, open_run, reported
-from specbench.analysis.report.servers import ends_tables, latency_tables
 from specbench.analysis.results import ROUND_COLUMNS, Results, rounds_of
 from specbench.analysis.statistics.estimates import AT_LIMIT, QUALITY, TOKENS
 from specbench.analysis.statistics.front import static_weight
@@ -24,7 +25,7 @@ from specbench.analysis.statistics.summary import prompt_counts
 from specbench.analysis.tables.html import environment
 from specbench.analysis.tables.run_tables import figure_tables, text_tables
 from specbench.analysis.tables.shown import temperature_text
-from specbench.analysis.tables.table import Column, Table
+from specbench.analysis.tables.table import Column, Field, Table, condensed, percent
 from specbench.analysis.tables.verdict_tables import margin_tables, verdict_tables
 from specbench.analysis.trace import LEGEND
 from specbench.analysis.verdicts.compare import VERDICTS, by_task
@@ -32,6 +33,8 @@ from specbench.errors import UsageError, printable
 from specbench.files import shown_path
 from specbench.plugins import short_name
 from specbench.runs.frames import Selection
+from specbench.runs.labels import method_label
+from specbench.runs.model import ERROR, SampleRecord
 from specbench.runs.records import latest_records
 from specbench.runs.run import NOTHING_TRUSTED, Run, Trust, read_run, unfinished
 from specbench.runs.shards import by_name, missing_shards, summarised_folders
@@ -186,6 +189,22 @@ def _recorded(runs: Sequence[Run], selection: Selection, cells: pd.DataFrame) ->
         except UsageError as error:
             recorded.notes.append(f"{lacks_positions}: {error}")
     return recorded
+
+
+def ends_tables(records: Iterable[SampleRecord], run: str | None = None) -> Iterator[Table]:
+    """Yield a table of the ends and failures of each task's arms, of a ``run`` among several."""
+    tasks: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
+    for record in records:
+        end = "failed" if record.status == ERROR else record.finish_reason or record.stopped_by
+        tasks[record.task][method_label(vars(record))][end or "unknown"] += 1
+    for task, arms in tasks.items():
+        ends = dict.fromkeys(end for counts in arms.values() for end in counts)
+        fields: list[Field[tuple[str, Counter[str]]]] = [
+            ("arm", lambda arm: arm[0]),
+            *((end, lambda arm, end=end: percent(arm[1][end] / arm[1].total())) for end in ends),
+        ]
+        title = f"Ends of answers on {task}" + (f", {run}" if run else "")
+        yield condensed(Table.of(arms.items(), fields, title))
 
 
 def _facts(runs: Sequence[Run], cells: pd.DataFrame) -> list[str]:

@@ -16,7 +16,7 @@ import pandas as pd
 
 from specbench.analysis.statistics.proportions import proportion_interval
 from specbench.analysis.tables.table import Column, Field, Table, TableCell, cell_at, number
-from specbench.errors import UsageError, require
+from specbench.errors import require
 from specbench.runs.frames import CELL, rows_of, typed
 from specbench.runs.labels import method_labels
 from specbench.runs.records import RECORDS
@@ -39,8 +39,7 @@ def acceptance_by_position(rounds: pd.DataFrame) -> pd.DataFrame:
     """
     require(len(rounds) > 0, f"{RECORDS} has no decoded sample: give another run")
     drafted = rounds[rounds["proposed"] > 0]
-    if drafted.empty:
-        raise UsageError(NOTHING_DRAFTED)
+    require(not drafted.empty, NOTHING_DRAFTED)
     drafted = drafted.assign(sample_id=pd.factorize(drafted["sample_id"])[0])  # faster
     rows = [
         (*cell, *row)

@@ -160,22 +160,8 @@ def summarise(samples: pd.DataFrame) -> pd.DataFrame:
             (name, figure(timed if unit in TIME_UNITS else group, baseline), unit or metric)
             for (name, figure), unit in zip(FIGURES.items(), units, strict=True)
         ]
-        rows += [
-            (*cell, name, *figure[:4], unit)
-            for name, figure, unit in (
-                *figures,
-                *_further_scores(group, user_metrics),
-                *(
-                    (name, ratio_interval(*parts, group["sample_id"]), "fraction")
-                    for name, parts in estimates.share_terms(group).items()
-                ),
-                *(
-                    (name, mean_interval(group[name].fillna(0), group["sample_id"]), unit)
-                    for name, unit in _SHOWN_COLUMNS.items()
-                    if name in group and group[name].notna().any()
-                ),
-            )
-        ]
+        figures += _further_figures(group, user_metrics)
+        rows += [(*cell, name, *figure[:4], unit) for name, figure, unit in figures]
     return frames.typed(
         pd.DataFrame(rows, columns=list(frames.SUMMARY)), frames.SUMMARY, "the summary"
     )
@@ -212,26 +198,29 @@ def _reported_by_all(cell: pd.DataFrame) -> pd.DataFrame:
     return cell.assign(**dict.fromkeys(partial, np.nan)) if partial else cell
 
 
-def _further_scores(
+def _further_figures(
     cell: pd.DataFrame, user_metrics: Collection[str]
 ) -> Iterator[tuple[str, Interval, str]]:
-    """Yield name, value and unit of a cell's further quality metrics."""
+    """Yield name, value and unit of a cell's further metrics, and of figures that few runs have."""
     for name in (*METRICS, *user_metrics):
         if name in cell and cell[name].notna().any():
             yield name, estimates.score_interval(cell, name, name), shown(name).heading
     passed = cell["quality"] if cell["quality_metric"].iloc[0] == PASS else cell.get(PASS)
-    if passed is None:
-        return
-    # pass@2, pass@5, ... up to the number of scored repeats that every prompt has
-    keys = [frames.example_ids(cell), cell["sample_id"]]  # several examples may have one prompt
-    tallies = passed.dropna().groupby(keys).agg(["count", "sum"])
-    fewest = int(tallies["count"].min()) if len(tallies) else 0
-    for k in sorted({*BUDGETS, fewest}):
-        if 1 < k <= fewest:
-            values = [pass_at_k(int(n), int(c), k) for n, c in tallies.to_numpy()]
-            prompts = tallies.index.get_level_values(-1)
-            repeated = np.repeat(values, fewest), np.repeat(prompts, fewest)
-            yield f"pass@{k}", proportion_interval(*repeated), f"pass@{k}"
+    if passed is not None:  # pass@2, pass@5, ... up to the scored repeats that every prompt has
+        keys = [frames.example_ids(cell), cell["sample_id"]]  # several examples may have one prompt
+        tallies = passed.dropna().groupby(keys).agg(["count", "sum"])
+        fewest = int(tallies["count"].min()) if len(tallies) else 0
+        for k in sorted({*BUDGETS, fewest}):
+            if 1 < k <= fewest:
+                values = [pass_at_k(int(n), int(c), k) for n, c in tallies.to_numpy()]
+                prompts = tallies.index.get_level_values(-1)
+                repeated = np.repeat(values, fewest), np.repeat(prompts, fewest)
+                yield f"pass@{k}", proportion_interval(*repeated), f"pass@{k}"
+    for name, parts in estimates.share_terms(cell).items():
+        yield name, ratio_interval(*parts, cell["sample_id"]), "fraction"
+    for name, unit in _SHOWN_COLUMNS.items():
+        if name in cell and cell[name].notna().any():
+            yield name, mean_interval(cell[name].fillna(0), cell["sample_id"]), unit
 
 
 def cells_of(summary: pd.DataFrame) -> pd.DataFrame:

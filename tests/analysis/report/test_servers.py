@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 
 from specbench.analysis.figures import style
+from specbench.analysis.figures.latency import latency_tables
 from specbench.analysis.report.answers import LARGEST, differing, pack
-from specbench.analysis.report.build import Baseline, build
-from specbench.analysis.report.servers import ends_tables, latency_tables
+from specbench.analysis.report.build import Baseline, build, ends_tables
 from specbench.analysis.results import Results
 from specbench.analysis.tables.verdict_tables import margin_tables
 from specbench.analysis.verdicts.margin import margin_rows

@@ -75,15 +75,14 @@ class PairScores:
         ]
         for depth, part in enumerate(parts):
             part["q"][max(0, drafted - depth) :], part["tv"][max(0, drafted - depth) :] = 0, 1
-        if not self.drafter.has_weights:  # the same at every depth
-            return {name: _rounded(column.tolist()) for name, column in parts[0].items()}
         columns: dict[str, list[Any]] = {}
-        for name in scores.COLUMNS:
-            matrix = pad_sequence([part[name] for part in parts])  # [T, D], zeros behind the text
-            matrix = pad(matrix, (0, self.depths - depths))
-            columns[name] = _rounded(
-                (matrix[:, 0] if name in scores.OF_TARGET else matrix).tolist()
-            )
+        for name, column in parts[0].items():  # [T]
+            if (
+                self.drafter.has_weights and name not in scores.OF_TARGET
+            ):  # else alike at each depth
+                column = pad_sequence([part[name] for part in parts])  # [T, D], zeros behind texts
+                column = pad(column, (0, self.depths - depths))
+            columns[name] = _rounded(column.tolist())
         return columns
 
 

@@ -40,15 +40,11 @@ SUMMED = ("accepted", "proposed", "seconds", "output_tokens", "samples")
 
 @dataclass(frozen=True)
 class Setting:
-    """A method with its parameters and a draft length, on one task.
+    """A method with its parameters and a draft length, on one task."""
 
-    The column ``sample_id`` names the units of its intervals: prompts, or blocks of prompts.
-    ``pooled`` are settings that emit the same distribution, whose quality is counted with its own.
-    """
-
-    samples: pd.DataFrame
+    samples: pd.DataFrame  # ``sample_id`` names the units of intervals: prompts, or blocks of them
     prompts_per_unit: int = 1
-    pooled: tuple[Setting, ...] = ()
+    pooled: tuple[Setting, ...] = ()  # of the same distribution, whose quality counts with its own
 
     @cached_property
     def cell(self) -> Mapping[Any, Any]:
@@ -186,16 +182,12 @@ class Gains(NamedTuple):
 
 @dataclass(frozen=True)
 class PointEstimates:
-    """Figures of points: row 0 for the data, the others for bootstrap resamples.
+    """Figures of points [1 + RESAMPLES, points]: row 0 for the data, the others for resamples."""
 
-    ``n`` is the number of shared units, which are prompts or blocks of prompts. The arrays are
-    [1 + RESAMPLES, points]: quality from 0 to 1, and the means per sample of ``SUMMED``.
-    """
-
-    n: int
+    n: int  # shared units, which are prompts or blocks of prompts
     prompts_per_unit: int
-    quality: Floats
-    means: Mapping[str, Floats]
+    quality: Floats  # 0 to 1
+    means: Mapping[str, Floats]  # per sample, of ``SUMMED``
 
     @property
     def acceptance(self) -> Floats:
@@ -242,17 +234,11 @@ class Fastest(NamedTuple):
 
 @dataclass(frozen=True)
 class Points:
-    """Sums of points over their shared units, which are prompts or blocks of prompts.
+    """Sums of points over their shared units, which are prompts or blocks of prompts."""
 
-    Attributes:
-        sums: [units, points, terms] terms of quality, then those of ``SUMMED``.
-        score: Maps totals of the terms of quality to quality.
-        prompts_per_unit: 1, or the size of a block.
-    """
-
-    sums: Floats
-    score: Statistic
-    prompts_per_unit: int
+    sums: Floats  # [units, points, terms]: terms of quality, then those of ``SUMMED``
+    score: Statistic  # maps totals of the terms of quality to quality
+    prompts_per_unit: int  # 1, or the size of a block
 
     def estimates(self) -> PointEstimates:
         """Return the figures of the points."""

@@ -78,9 +78,8 @@ class TaskRun(NamedTuple):
 class MethodSettings(NamedTuple):
     """A method with its parameters: its settings by draft length.
 
-    A recipe is a method with several heads, which differ in nothing but the seed of their training;
-    its figures are means over the heads. Its heads may be of several sessions, which leaves it
-    without times.
+    The figures of a recipe are means over its heads. These may be of several sessions, which leaves
+    it without times.
     """
 
     label: str

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from math import isnan
 from typing import Any
 
 import pandas as pd
@@ -45,12 +44,9 @@ from specbench.analysis.verdicts.margin import QUANTILES, TASK
 from specbench.analysis.verdicts.two_runs import EQUAL
 from specbench.analysis.verdicts.words import (
     CONCURRENCY,
-    HIGHER,
-    LOWER,
-    UNSHOWN,
-    front_outcome,
     legend,
     noise_range,
+    place_of,
     resolution,
     speed_of,
     word,
@@ -139,7 +135,7 @@ def verdict_tables(rows: pd.DataFrame) -> Iterator[Table]:
         placed = estimates.pivot(listed[beside_sd | (listed["against"] == FRONT)])
         if settings := [row for row in placed if row["against"] == SD]:
             tasks.append((group, listed, settings))
-    words, places = ({show(row) for *_, of in tasks for row in of} for show in (word, _placed))
+    words, places = ({show(row) for *_, of in tasks for row in of} for show in (word, place_of))
     met = [text for key, text in _PLACES.items() if any(key in place for place in places)]
     for group, listed, settings in tasks:
         first = settings[0]
@@ -158,7 +154,7 @@ def verdict_tables(rows: pd.DataFrame) -> Iterator[Table]:
             also(("/ none", lambda row: row["beside_none"]), NONE),
             also(shown("acceptance").column),
             *map(also, _PHASES),
-            also(("above mixtures of\nstatic weights?", _placed), " ".join([AT_ACCEPTANCE, *met])),
+            also(("above mixtures of\nstatic weights?", place_of), " ".join([AT_ACCEPTANCE, *met])),
         ]
         title = f"{setting_text(first, several)}: {_headline(settings)}"
         notes = [_of_sd(group, settings), POOLED]
@@ -181,20 +177,6 @@ def _headline(settings: Sequence[Row]) -> str:
     )
     prompts = f"{n} prompt{'s' if n > 1 else ''}"
     return f"{prompts} tell {least}" if least else f"{prompts}, too few for an interval"
-
-
-def _placed(row: Row) -> str:
-    """Say whether a method is above the static front, and by how much."""
-    words = {HIGHER: "yes", LOWER: "no, below", UNSHOWN: "not shown"}
-    distance = shown(ABOVE, row["quality_metric"])
-    if ABOVE not in row:
-        return ""
-    if isnan(row[ABOVE]):  # no measured weight gains as much
-        return "no weight: add w = 0"
-    text = distance.interval(row)
-    outcome = front_outcome(row)
-    coarse = outcome == UNSHOWN and row[f"{ABOVE}_low"] > 0  # not above the nearest weight
-    return f"{'coarse' if coarse else words[outcome]} {text}" if text else ""
 
 
 def _of_sd(rows: pd.DataFrame, settings: Sequence[Row]) -> str:

@@ -203,6 +203,20 @@ def front_outcome(row: Row) -> str:
     return UNSHOWN if outcome == HIGHER and not clear else outcome
 
 
+def place_of(row: Row) -> str:
+    """Say whether a method is above the static front, and by how much."""
+    words = {HIGHER: "yes", LOWER: "no, below", UNSHOWN: "not shown"}
+    distance = shown(ABOVE, row["quality_metric"])
+    if ABOVE not in row:
+        return ""
+    if math.isnan(row[ABOVE]):  # no measured weight gains as much
+        return "no weight: add w = 0"
+    text = distance.interval(row)
+    outcome = front_outcome(row)
+    coarse = outcome == UNSHOWN and row[f"{ABOVE}_low"] > 0  # not above the nearest weight
+    return f"{'coarse' if coarse else words[outcome]} {text}" if text else ""
+
+
 def resolution(widths: Iterable[float], factors: Iterable[float]) -> str:
     """Say how precisely prompts tell quality and speed, by the widest intervals; NaN is ignored.
 

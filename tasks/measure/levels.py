@@ -136,7 +136,7 @@ def missed(n: int, failing: float, draws: int) -> float:
         base = rng.beta(4, 6, n)  # scores of mean .4
         fails = rng.random(n) < failing
         scores = np.where(fails, 0, np.clip(base + rng.normal(0, 0.05, n), 0, 1))
-        difference = paired_difference(scores, np.arange(n), base, np.arange(n))
+        difference = paired_difference((scores, np.arange(n)), (base, np.arange(n)))
         misses += not difference.low <= -0.4 * failing <= difference.high
     return 100 * misses / draws
 

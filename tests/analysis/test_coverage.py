@@ -107,7 +107,7 @@ def test_a_paired_difference_with_repeats_is_covered(n, repeats, alike, truth):
     for _ in range(150):
         chance = np.repeat(drawn_prompts(rng, truth, alike, n), repeats)
         mine, theirs = rng.random((2, n * repeats)) < [chance, chance * (1 - 0.03 / truth)]
-        difference = paired_difference(mine, prompts, theirs, prompts)
+        difference = paired_difference((mine, prompts), (theirs, prompts))
         misses += not difference.low <= 0.03 <= difference.high
     assert misses <= 15  # 7.5 are nominal
 
@@ -119,25 +119,28 @@ def test_repeats_do_not_make_a_rare_failure_look_excluded():
     for _ in range(300):
         fails = np.repeat(rng.random(30) < 0.1, 5)
         mine, theirs = (rng.random((2, 150)) > 0.02) & [~fails, np.ones(150, bool)]
-        within += paired_difference(mine, prompts, theirs, prompts).low > -0.1 * 0.98
+        within += paired_difference((mine, prompts), (theirs, prompts)).low > -0.1 * 0.98
     assert within <= 12
 
 
 def test_a_paired_difference_is_tangos_and_repeats_that_always_agree_count_once():
     """12 prompts won, 2 lost and 36 equal (Newcombe, 1998, table II): .0611 to .3447."""
     mine, theirs = np.arange(50) < 12, (np.arange(50) >= 12) & (np.arange(50) < 14)
-    difference = paired_difference(mine, range(50), theirs, range(50))
+    difference = paired_difference((mine, range(50)), (theirs, range(50)))
     assert difference[:4] == pytest.approx((0.2, 0.0611, 0.3447, 50), abs=5e-5)
-    other = paired_difference(theirs, range(50), mine, range(50))
+    other = paired_difference((theirs, range(50)), (mine, range(50)))
     assert other[:4] == pytest.approx((-0.2, -0.3447, -0.0611, 50), abs=5e-5)
-    difference = paired_difference(np.ones(100), range(100), np.ones(100), range(100))
+    difference = paired_difference((np.ones(100), range(100)), (np.ones(100), range(100)))
     assert (difference.low, difference.high) == pytest.approx(
         (-3.8415 / 103.8415, 3.8415 / 103.8415), rel=1e-4
     )
     right = np.arange(40) % 5 > 0
     prompts = np.repeat(np.arange(40), 3)
     once, thrice = (
-        (proportion_interval(values, labels), paired_difference(values, labels, ~values, labels))
+        (
+            proportion_interval(values, labels),
+            paired_difference((values, labels), (~values, labels)),
+        )
         for values, labels in ((right, np.arange(40)), (np.repeat(right, 3), prompts))
     )
     for repeated, expected in zip(thrice, once, strict=True):
@@ -147,14 +150,14 @@ def test_a_paired_difference_is_tangos_and_repeats_that_always_agree_count_once(
 def test_a_prompt_with_more_texts_weighs_more_in_a_difference_too():
     prompts = np.minimum(np.arange(100), 70)  # the last prompt has 30 texts
     for mine in (prompts < 70, (prompts < 70) | (np.arange(100) == 99)):
-        difference = paired_difference(mine, prompts, np.ones(100), prompts)
+        difference = paired_difference((mine, prompts), (np.ones(100), prompts))
         assert difference.value == pytest.approx(mine.mean() - 1) and difference.n == 71
 
 
 def test_differences_of_other_scores_are_those_of_a_t_test_of_shared_prompts():
     rng = np.random.default_rng(5)
     mine, theirs = rng.random(60), rng.random(60)
-    difference = paired_difference(mine, range(60), theirs, range(60))
+    difference = paired_difference((mine, range(60)), (theirs, range(60)))
     expected = ttest_rel(mine, theirs)
     assert difference[1:3] == pytest.approx(expected.confidence_interval()[:2])
     assert difference.p == pytest.approx(expected.pvalue)
@@ -164,5 +167,5 @@ def test_differences_of_other_scores_are_those_of_a_t_test_of_shared_prompts():
     mine = [*np.ones(12), 0.0, np.nan]
     theirs = [*np.zeros(12), 1.0, 1.0]
     names = [f"{i}" for i in range(12)]
-    difference = paired_difference(mine, [*names, "mine", "no"], theirs, [*names, "base", "no"])
+    difference = paired_difference((mine, [*names, "mine", "no"]), (theirs, [*names, "base", "no"]))
     assert (difference.value, difference.n) == (1, 12)

@@ -48,13 +48,13 @@ def test_pairing_cancels_differences_between_prompts_and_uses_only_shared_ones()
     slow = tokens * rng.uniform(0.5, 2.0, size=40)  # some prompts are slow for every method
     prompts = np.arange(40)
     fast, base = np.column_stack([tokens, slow / 2]), np.column_stack([tokens, slow])
-    paired = paired_interval(fast, prompts, base, prompts, paired_ratio)
+    paired = paired_interval((fast, prompts), (base, prompts), paired_ratio)
     assert paired[:3] == pytest.approx((2.0, 2.0, 2.0))
     alone = ratio_interval(tokens, slow / 2, prompts)
     assert alone.high / alone.low > 1.2
     mine = [[10.0, 1.0], [30.0, 1.0], [99.0, 1.0]]
     base = [[10.0, 2.0], [10.0, 2.0], [1.0, 50.0]]
-    both = (mine, ["a", "b", "only mine"], base, ["b", "a", "only base"])
+    both = (mine, ["a", "b", "only mine"]), (base, ["b", "a", "only base"])
     interval = paired_interval(*both, paired_ratio)
     assert interval.value == pytest.approx((40 / 2) / (20 / 4))
     assert interval.n == 2
@@ -98,7 +98,7 @@ def test_limits_of_large_samples_are_percentiles_and_a_ratio_has_those_of_its_in
     assert mean_interval(np.array([1.0] * 11 + [0.9]), range(12)).high == 1
     sums = np.random.default_rng(7).uniform(1, 3, size=(12, 4))
     one, other = (
-        paired_interval(a, range(12), b, range(12), paired_ratio, log=True)
+        paired_interval((a, range(12)), (b, range(12)), paired_ratio, log=True)
         for a, b in ((sums[:, :2], sums[:, 2:]), (sums[:, 2:], sums[:, :2]))
     )
     assert (other.low, other.high) == pytest.approx((1 / one.high, 1 / one.low))
@@ -112,7 +112,7 @@ def test_few_prompts_have_no_interval_and_blank_samples_are_ignored():
             for interval, value in (
                 (mean_interval(samples, prompts), np.mean(values)),
                 (proportion_interval(samples / 3.5, prompts), np.mean(values) / 3.5),
-                (paired_difference(samples, prompts, samples[::-1], prompts), 0),
+                (paired_difference((samples, prompts), (samples[::-1], prompts)), 0),
             ):
                 assert (interval.value, interval.n) == (pytest.approx(value), n)
                 assert np.isnan([interval.low, interval.high]).all() == (n < FEWEST)

@@ -47,7 +47,7 @@ def drawn(rng: np.random.Generator, prompts: int, loss: float) -> tuple[Floats, 
 def interval_of(base: Floats, fast: Floats) -> tuple[float, float]:
     """Return the interval that ``contrast`` has for ``QUALITY_LESS``, which ends in this call."""
     prompts = np.arange(len(base))
-    return paired_difference(fast, prompts, base, prompts)[1:3]
+    return paired_difference((fast, prompts), (base, prompts))[1:3]
 
 
 def test_the_prompts_named_decide():

@@ -108,9 +108,10 @@ def contrast(samples: pd.DataFrame, base: pd.DataFrame, metric: str) -> Interval
         if metric == COMPLETED_LESS and shared < intervals.FEWEST:
             return Interval(math.nan, math.nan, math.nan, shared)
         if not (scored["quality_metric"] == BLEU).any():
-            return proportions.paired_difference(*first, *second)
+            return proportions.paired_difference(first, second)
         figure = intervals.paired_interval(
-            *(_bleu_terms(scored), first[1], _bleu_terms(base_scored), second[1]),
+            (_bleu_terms(scored), first[1]),
+            (_bleu_terms(base_scored), second[1]),
             lambda totals: corpus_bleu(totals[..., :TERMS]) - corpus_bleu(totals[..., TERMS:]),
         )
         means, base_means = (scores.groupby(prompts).mean() for scores, prompts in (first, second))
@@ -118,7 +119,7 @@ def contrast(samples: pd.DataFrame, base: pd.DataFrame, metric: str) -> Interval
     if metric == AT_LIMIT_LESS:
         ended = (side[side["stopped_by"].notna()] for side in sides)
         first, second = ((side["stopped_by"] == "length", side["sample_id"]) for side in ended)
-        return proportions.paired_difference(*first, *second)
+        return proportions.paired_difference(first, second)
     rate = RATES[metric]
     if rate.below == SAMPLES and not rate.as_ratio:
         sides = samples[samples[rate.above].notna()], base[base[rate.above].notna()]
@@ -127,7 +128,7 @@ def contrast(samples: pd.DataFrame, base: pd.DataFrame, metric: str) -> Interval
         for side in sides
     )
     statistic = intervals.paired_ratio if rate.as_ratio else intervals.ratio_difference
-    return intervals.paired_interval(*first, *second, statistic, log=rate.as_ratio)
+    return intervals.paired_interval(first, second, statistic, log=rate.as_ratio)
 
 
 def columns(metric: str, figure: Interval, prompts_per_unit: int = 1) -> dict[str, Any]:

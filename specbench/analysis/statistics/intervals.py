@@ -27,6 +27,7 @@ from scipy.special import stdtr, stdtrit
 
 Floats = NDArray[np.float64]
 Statistic = Callable[[Floats], Floats]
+Side = tuple[ArrayLike, ArrayLike]  # terms or values of samples, and the prompts of these
 
 RESAMPLES = 2000
 CONFIDENCE = 0.95
@@ -253,31 +254,19 @@ def unseen_share(n: int) -> float:
     return float(1 - (_ENDS[0] / 100) ** (1 / n))
 
 
-def paired_interval(
-    terms: ArrayLike,
-    clusters: ArrayLike,
-    base_terms: ArrayLike,
-    base_clusters: ArrayLike,
-    statistic: Statistic,
-    *,
-    log: bool = False,
-) -> Interval:
+def paired_interval(side: Side, base: Side, statistic: Statistic, *, log: bool = False) -> Interval:
     """Return the interval of a statistic of two sides over their shared prompts.
 
-    Both sides are resampled jointly. Terms are [samples, k] and [base samples, m], and clusters
-    are the prompt ids of these samples. The statistic maps totals [..., k + m] of both sides to
-    values [...]; see ``limits`` for ``log``.
+    Both sides, with terms [samples, k] and [base samples, m], are resampled jointly. The statistic
+    maps totals [..., k + m] of both to values [...]; see ``limits`` for ``log``.
     """
-    sums = np.hstack(paired_sums(terms, clusters, base_terms, base_clusters))
-    return interval(sums, statistic, log=log)
+    return interval(np.hstack(paired_sums(side, base)), statistic, log=log)
 
 
-def paired_sums(
-    terms: ArrayLike, clusters: ArrayLike, base_terms: ArrayLike, base_clusters: ArrayLike
-) -> tuple[Floats, Floats]:
+def paired_sums(side: Side, base: Side) -> tuple[Floats, Floats]:
     """Return the sums of two sides over each cluster that both have, [n, k] and [n, m]."""
-    labels, sums = cluster_sums(terms, clusters)
-    base_labels, base_sums = cluster_sums(base_terms, base_clusters)
+    labels, sums = cluster_sums(*side)
+    base_labels, base_sums = cluster_sums(*base)
     _, rows, base_rows = np.intersect1d(labels, base_labels, return_indices=True)
     return sums[rows], base_sums[base_rows]
 

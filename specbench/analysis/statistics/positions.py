@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from specbench.analysis.statistics.proportions import proportion_interval
@@ -44,18 +43,16 @@ def acceptance_by_position(rounds: pd.DataFrame) -> pd.DataFrame:
     rows = [
         (*cell, *row)
         for cell, rounds_of_cell in drafted.groupby(list(CELL), sort=False, dropna=False)
-        for row in _rows(
-            *(rounds_of_cell[name].to_numpy() for name in ("proposed", "accepted", "sample_id"))
-        )
+        for row in _rows(rounds_of_cell)
     ]
     frame = pd.DataFrame(rows, columns=list(POSITIONS))
     return typed(frame, POSITIONS, "the rounds", may_be_blank("positions"))
 
 
-def _rows(
-    proposed: np.ndarray, accepted: np.ndarray, prompts: np.ndarray
-) -> Iterator[tuple[Any, ...]]:
+def _rows(rounds: pd.DataFrame) -> Iterator[tuple[Any, ...]]:
     """Yield kind, position, number of rounds, value, ends of its interval, number of prompts."""
+    proposed, accepted = rounds["proposed"].to_numpy(), rounds["accepted"].to_numpy()
+    prompts = rounds["sample_id"].to_numpy()
     for kind in (MARGINAL, CONDITIONAL):
         for position in range(1, proposed.max() + 1):
             counted = proposed >= position

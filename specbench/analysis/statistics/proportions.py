@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from specbench.analysis.statistics import intervals
-from specbench.analysis.statistics.intervals import FEWEST, Floats, Interval, ratio
+from specbench.analysis.statistics.intervals import FEWEST, Floats, Interval, Side, ratio
 
 POWER = 0.8  # with which a difference of ``ERRORS`` is shown
 _Z = NormalDist().inv_cdf((1 + intervals.CONFIDENCE) / 2)
@@ -47,19 +47,15 @@ def proportion_interval(values: ArrayLike, clusters: ArrayLike) -> Interval:
     return Interval(float(mean), float(min(low, mean)), float(max(high, mean)), n)
 
 
-def paired_difference(
-    values: ArrayLike, clusters: ArrayLike, base_values: ArrayLike, base_clusters: ArrayLike
-) -> Interval:
-    """Return the mean of ``values`` minus that of ``base_values`` over their shared prompts.
+def paired_difference(side: Side, base: Side) -> Interval:
+    """Return the mean of a side's values minus that of a baseline's over their shared prompts.
 
     Blank samples are ignored. If prompts have equally many texts, with one score, 0 or 1, of each
     prompt and side, the interval is that of ``score_limits``; else that of ``unit_difference``.
     """
-    sums, base_sums = intervals.paired_sums(
-        *_counted(values, clusters), *_counted(base_values, base_clusters)
-    )
+    sums, base_sums = intervals.paired_sums(_counted(*side), _counted(*base))
     means = ratio(sums), ratio(base_sums)
-    equally_many = all(len({*side[:, 1]}) < 2 for side in (sums, base_sums))
+    equally_many = all(len({*of_side[:, 1]}) < 2 for of_side in (sums, base_sums))
     if equally_many and all(map(is_binary, means)):
         return unit_difference(*means)
     figure = unit_difference(

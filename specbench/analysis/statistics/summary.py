@@ -76,7 +76,7 @@ def _predicted_speedup(cell: pd.DataFrame, baseline: pd.DataFrame | None) -> Int
     if baseline is None or np.isnan(terms).any():
         return intervals.UNKNOWN
     base = baseline[[TOKENS, "seconds"]].to_numpy(np.float64)
-    sides = terms, cell["sample_id"], base, baseline["sample_id"]
+    sides = (terms, cell["sample_id"]), (base, baseline["sample_id"])
 
     def at_predicted_length(totals: Floats) -> Floats:  # [..., 6]
         tokens, prefill, decode, predicted, *of_base = np.moveaxis(totals, -1, 0)

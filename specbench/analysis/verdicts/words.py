@@ -330,7 +330,7 @@ def _baseline(row: Row) -> str:
 def _quality(row: Row, timeless: bool) -> Clause:
     if QUALITY_LESS not in row:
         return Clause(MISSING, f"{'' if timeless else 'speed only, '}quality was not measured")
-    words = _words(row, QUALITY_LESS) | {"unit": shown_metric(row["quality_metric"])[0]}
+    words = _difference(row, QUALITY_LESS) | {"unit": shown_metric(row["quality_metric"])[0]}
     return _clause("quality", sign(row, QUALITY_LESS), **words)
 
 
@@ -361,12 +361,12 @@ def _front(row: Row | None) -> Clause:
         reach = "accepts as much" if row["at"] == "acceptance" else "is as fast"
         return Clause(MISSING, f"no measured static weight {reach}")
     front = "the randomised static front" if row["at"] == "acceptance" else "it"
-    words = _words(row, ABOVE) | {"front": f"{front} at equal {row['at']}"}
+    words = _difference(row, ABOVE) | {"front": f"{front} at equal {row['at']}"}
     outcome, side = front_outcome(row), sign(row, ABOVE)
     clause = _clause("front", side, **words)
     if side == outcome:
         return clause
-    nearest = _words(row, ABOVE_MEASURED)["difference"]
+    nearest = _difference(row, ABOVE_MEASURED)["difference"]
     return Clause(outcome, f"{clause.text}, but not above it at the nearest weight ({nearest})")
 
 
@@ -379,11 +379,11 @@ def _control(front: Row | None, cooler: Row | None) -> Clause:
         unknown = "a lower temperature may gain as much, which this run did not measure"
         return Clause(MISSING, unknown if sampled else "")
     gained = shown_metric(front["quality_metric"])[1] * (front[ABOVE] - cooler[ABOVE])
-    words = _words(cooler, ABOVE) | {"gained": f"{gained:+.1f}"}
+    words = _difference(cooler, ABOVE) | {"gained": f"{gained:+.1f}"}
     return _clause("control", sign(cooler, ABOVE), **words)
 
 
-def _words(row: Row, metric: str) -> dict[str, str]:
+def _difference(row: Row, metric: str) -> dict[str, str]:
     """Return a difference with its interval, with signs, and its size, without."""
     figure = shown(metric, row["quality_metric"])
     low, high = sorted((abs(row[f"{metric}_low"]), abs(row[f"{metric}_high"])))

@@ -75,7 +75,8 @@ def compared(rounds: pd.DataFrame) -> pd.DataFrame:
         for position in (*range(1, MOST_EMITTED), ALL, *([] if rule == VLLM_RULE else [EXPECTED])):
             terms, base_terms = judged(theirs, position), judged(cell, position)
             prompts, base_prompts = theirs["sample_id"], cell["sample_id"]
-            difference = paired_interval(terms, prompts, base_terms, base_prompts, ratio_difference)
+            sides = (terms, prompts), (base_terms, base_prompts)
+            difference = paired_interval(*sides, ratio_difference)
             totals = terms[prompts.isin(base_prompts)].sum(0)
             base_totals = base_terms[base_prompts.isin(prompts)].sum(0)
             rows.append(

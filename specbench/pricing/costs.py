@@ -136,13 +136,11 @@ def from_bench(table: pd.DataFrame, file: Path, engine: str | None = None) -> pd
         f"{file} has times of {listed(engines) or 'no engine'}: name one of them with --engine",
     )
     table = table[table["engine"] == chosen]
-    decode, draft, rounds = (
-        pd.to_numeric(table[name], errors="coerce")
-        for name in ("decode_seconds", "draft_seconds", "rounds")
-    )
-    sizes = {name: table[name] for name in COLUMNS[:3]}
-    return pd.DataFrame(
-        {**sizes, "round_seconds": decode / rounds, "draft_seconds": draft / rounds}
+    sums = table[["decode_seconds", "draft_seconds", "rounds"]]
+    sums = sums.apply(pd.to_numeric, errors="coerce")
+    return table[[*COLUMNS[:3]]].assign(
+        round_seconds=sums["decode_seconds"] / sums["rounds"],
+        draft_seconds=sums["draft_seconds"] / sums["rounds"],
     )
 
 

@@ -229,18 +229,15 @@ def _facts(runs: Sequence[Run], cells: pd.DataFrame) -> list[str]:
 
 def _environment(runs: Sequence[Run]) -> Table:
     """Return settings, software and hardware of the runs, one column per run."""
-    settings = [
-        dict(
-            _flat(
-                {name: v for name, v in run.config.plain().items() if name in _OF_CONFIG}
-                | {n: v for n, v in run.environment.plain().items() if n not in _OMITTED}
-            )
-        )
-        for run in runs
-    ]
-    facts = dict.fromkeys(name for run in settings for name in run)
+    settings = []
+    for run in runs:
+        config = {n: v for n, v in run.config.plain().items() if n in _OF_CONFIG}
+        facts = {n: v for n, v in run.environment.plain().items() if n not in _OMITTED}
+        settings.append(dict(_flat(config | facts)))
+    names = dict.fromkeys(name for values in settings for name in values)
+    rows = [[name, *(values.get(name, "") for values in settings)] for name in names]
     columns = [Column("run"), *(Column(_without_folders(shown_path(run.folder))) for run in runs)]
-    return Table("", columns, [[name, *(run.get(name, "") for run in settings)] for name in facts])
+    return Table("", columns, rows)
 
 
 def _flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:

@@ -115,56 +115,52 @@ class ShownFigure(NamedTuple):
         return self._replace(name=f"{self.name}_less", heading="minus sd", unit="", form="+.1f")
 
 
+def _by_name(*figures: ShownFigure) -> dict[str, ShownFigure]:
+    return {figure.name: figure for figure in figures}
+
+
 #: Figures that only some runs have.
-_FURTHER = {
-    figure.name: figure
-    for figure in (
-        *(ShownFigure(column.name, column.heading) for column in dictionary() if column.heading),
-        ShownFigure("inside_share", "inside / output tokens", "%", 100),
-        ShownFigure("accepted_inside", "accepted / drafted inside", "%", 100),
-        ShownFigure("accepted_outside", "accepted / drafted outside", "%", 100),
-    )
-}
-_FIGURES = _FURTHER | {
-    figure.name: figure
-    for figure in (
-        ShownFigure("quality", "", SCORE),
-        ShownFigure("completed_quality", "quality of completed", SCORE),
-        ShownFigure(
-            *("draft_acceptance_rate", "accepted / drafted", "%", 100),
-            abbreviation="acc. /\ndrafted",
-        ),
-        ShownFigure(
-            "draft_acceptance_rate_sample_mean", "accepted / drafted, mean of texts", "%", 100
-        ),
-        ShownFigure("conditional_acceptance_rate", "accepted / judged", "%", 100),
-        ShownFigure("acceptance_length", "tokens / round", form=".2f"),
-        ShownFigure("seconds_per_sample", "time per sample", "s", form="3s"),
-        ShownFigure("tokens_per_second", "tokens/s", form="3s"),
-        ShownFigure("speedup", "tokens/s / AR's", "×", form=".2f", abbreviation="tok/s\n/ AR"),
-        ShownFigure("round_seconds", "time per round", "ms", 1000, "3s"),
-        ShownFigure("prefill_seconds", "prefill", "ms", 1000, "3s"),
-        ShownFigure("output_tokens", "output tokens"),
-        ShownFigure("rounds", "rounds"),
-        ShownFigure("length_limit_rate", "ended by limit", "%", 100),
-        ShownFigure("repetition", "repeated 4-grams", "%", 100),
-        # Of a comparison, see ``analysis.statistics.estimates``.
-        ShownFigure("acceptance", "accepted / drafted", "%", 100),
-        ShownFigure("seconds", "s/sample", form="3s"),
-        ShownFigure("quality_difference", "minus sd", SCORE, form="+.1f"),
-        ShownFigure("completed_quality_difference", "quality of completed", SCORE, form="+.1f"),
-        ShownFigure("acceptance_difference", "minus sd", "", 100, "+.1f"),
-        ShownFigure("length_limit_difference", "ended by limit", "", 100, "+.1f"),
-        ShownFigure("repetition_difference", "repeated 4-grams", "", 100, "+.1f"),
-        ShownFigure("length_ratio", "tokens, ratio", form=".2f"),
-        ShownFigure("times_as_fast", "samples/s, ratio", form=".2f"),
-        ShownFigure("times_tokens_per_second", "tokens/s, ratio", form=".2f"),
-        ShownFigure("share_of_gain", "by N alone", "%", 100, ".0f"),
-        ShownFigure("equal_samples", "equal samples", "%", 100, ".0f"),
-        ShownFigure("quality_above", "above it", SCORE, form="+.1f"),
-        ShownFigure("quality_above_measured", "above measured", SCORE, form="+.1f"),
-    )
-}
+_FURTHER = _by_name(
+    *(ShownFigure(column.name, column.heading) for column in dictionary() if column.heading),
+    ShownFigure("inside_share", "inside / output tokens", "%", 100),
+    ShownFigure("accepted_inside", "accepted / drafted inside", "%", 100),
+    ShownFigure("accepted_outside", "accepted / drafted outside", "%", 100),
+)
+_FIGURES = _FURTHER | _by_name(
+    ShownFigure("quality", "", SCORE),
+    ShownFigure("completed_quality", "quality of completed", SCORE),
+    ShownFigure(
+        *("draft_acceptance_rate", "accepted / drafted", "%", 100),
+        abbreviation="acc. /\ndrafted",
+    ),
+    ShownFigure("draft_acceptance_rate_sample_mean", "accepted / drafted, mean of texts", "%", 100),
+    ShownFigure("conditional_acceptance_rate", "accepted / judged", "%", 100),
+    ShownFigure("acceptance_length", "tokens / round", form=".2f"),
+    ShownFigure("seconds_per_sample", "time per sample", "s", form="3s"),
+    ShownFigure("tokens_per_second", "tokens/s", form="3s"),
+    ShownFigure("speedup", "tokens/s / AR's", "×", form=".2f", abbreviation="tok/s\n/ AR"),
+    ShownFigure("round_seconds", "time per round", "ms", 1000, "3s"),
+    ShownFigure("prefill_seconds", "prefill", "ms", 1000, "3s"),
+    ShownFigure("output_tokens", "output tokens"),
+    ShownFigure("rounds", "rounds"),
+    ShownFigure("length_limit_rate", "ended by limit", "%", 100),
+    ShownFigure("repetition", "repeated 4-grams", "%", 100),
+    # Of a comparison, see ``analysis.statistics.estimates``.
+    ShownFigure("acceptance", "accepted / drafted", "%", 100),
+    ShownFigure("seconds", "s/sample", form="3s"),
+    ShownFigure("quality_difference", "minus sd", SCORE, form="+.1f"),
+    ShownFigure("completed_quality_difference", "quality of completed", SCORE, form="+.1f"),
+    ShownFigure("acceptance_difference", "minus sd", "", 100, "+.1f"),
+    ShownFigure("length_limit_difference", "ended by limit", "", 100, "+.1f"),
+    ShownFigure("repetition_difference", "repeated 4-grams", "", 100, "+.1f"),
+    ShownFigure("length_ratio", "tokens, ratio", form=".2f"),
+    ShownFigure("times_as_fast", "samples/s, ratio", form=".2f"),
+    ShownFigure("times_tokens_per_second", "tokens/s, ratio", form=".2f"),
+    ShownFigure("share_of_gain", "by N alone", "%", 100, ".0f"),
+    ShownFigure("equal_samples", "equal samples", "%", 100, ".0f"),
+    ShownFigure("quality_above", "above it", SCORE, form="+.1f"),
+    ShownFigure("quality_above_measured", "above measured", SCORE, form="+.1f"),
+)
 
 
 def shown_score(metric: str) -> ShownFigure:

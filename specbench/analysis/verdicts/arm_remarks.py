@@ -63,9 +63,8 @@ def contents_of(texts: pd.DataFrame) -> dict[str, int]:
         is_empty = (texts["output_tokens"] == 1) & (texts["stopped_by"] == "eos")
         is_empty |= texts["output_tokens"] == 0
         if "delivered_bytes" in texts:
-            is_empty = (texts["delivered_bytes"] == 0).where(
-                texts["delivered_bytes"].notna(), is_empty
-            )
+            delivered = texts["delivered_bytes"]
+            is_empty = (delivered == 0).where(delivered.notna(), is_empty)
         counts = pd.Series({NOTHING: is_empty.sum()})
     return {name: int(counts.get(name, 0)) for name in CONTENT_WORDS if counts.get(name, 0)}
 

@@ -24,14 +24,14 @@ TOKENS = 1000  # whose seconds are told
 def slower_methods(samples: pd.DataFrame) -> Iterator[tuple[str, str]]:
     """Yield a run's name and a sentence for each setting of drafts that is slower than none."""
     cells = [cell for _, cell in samples.groupby(list(CELL), sort=False, dropna=False)]
-    first = pd.DataFrame([cell.iloc[0] for cell in cells])
+    rows = rows_of(pd.DataFrame([cell.iloc[0] for cell in cells]))
     slower: dict[tuple[Any, ...], dict[str, str]] = {}
     alone = {
         baseline_of(row): cell
-        for row, cell in zip(rows_of(first), cells, strict=True)
+        for row, cell in zip(rows, cells, strict=True)
         if row["method"] == AUTOREGRESSIVE
     }
-    for row, label, cell in zip(rows_of(first), method_labels(rows_of(first)), cells, strict=True):
+    for row, label, cell in zip(rows, method_labels(rows), cells, strict=True):
         plain, drafted = alone.get(baseline_of(row)), first_decodes(cell)
         if plain is None or not row["draft_length"] or drafted.empty:
             continue
@@ -40,9 +40,8 @@ def slower_methods(samples: pd.DataFrame) -> Iterator[tuple[str, str]]:
             slower.setdefault(key, {})[label] = reason
     for (run, task, length, batch_size), reasons in slower.items():
         label, *further = reasons
-        names = " and ".join(
-            [label, *further] if len(further) < 2 else [label, f"{len(further)} more"]
-        )
+        others = further if len(further) < 2 else [f"{len(further)} more"]
+        names = " and ".join([label, *others])
         yield (
             run,
             f"{task}: {names} with N = {length} {'are' if further else 'is'} slower than no "

@@ -126,9 +126,8 @@ def from_bench(table: pd.DataFrame, file: Path, engine: str | None = None) -> pd
     needed = {"engine", "method", "rounds", "decode_seconds", "draft_seconds", *COLUMNS[:3]}
     lacking = sorted(needed - {*table})
     require(not lacking, f"{file} has no column {', '.join(lacking)}: give a folder of `bench`")
-    table = table[
-        table["method"].isin([AUTOREGRESSIVE, STRICT]) & (table["engine"] != "transformers")
-    ]
+    is_timed = table["method"].isin([AUTOREGRESSIVE, STRICT])
+    table = table[is_timed & (table["engine"] != "transformers")]
     engines = sorted(table["engine"].astype(str).unique())
     chosen = engine or (engines[0] if len(engines) == 1 else "")
     require(

@@ -126,9 +126,8 @@ def prompt_seconds(
     Where a request ends another one begins, so each token of a text comes with its share of the
     prompts of all others.
     """
-    rows = (
-        server.engine.prefill * (workload.prompt - workload.shared) * (batch - 1) / workload.answer
-    )
+    unshared = workload.prompt - workload.shared
+    rows = server.engine.prefill * unshared * (batch - 1) / workload.answer
     sums = 0.0
     if server.together > 1:
         sums = 2 * target.shape.layers * target.shape.width * 2 / server.machine.link

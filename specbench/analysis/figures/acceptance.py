@@ -93,9 +93,8 @@ def draw_weights(results: Results) -> Drawing:
     only(table, "drafter")
 
     lengths = sorted(style.distinct(table, "draft_length"))
-    shades = matplotlib.colormaps["viridis_r"](
-        0.1 + 0.8 * np.arange(1, 1 + len(lengths)) / len(lengths)
-    )
+    steps = 0.8 * np.arange(1, 1 + len(lengths)) / len(lengths)
+    shades = matplotlib.colormaps["viridis_r"](0.1 + steps)
     line: dict[str, Any] = {"marker": "o", "markersize": scaled(3.5), "linestyle": "-"}
     curves = {
         length: line | {"color": shade, "linewidth": scaled(1.1), "label": f"N = {length}"}

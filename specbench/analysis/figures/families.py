@@ -39,9 +39,8 @@ def swept(cells: pd.DataFrame) -> pd.DataFrame:
     sweeps = []
     rules = cells[~cells["method"].isin(["static", LEARNED])]
     for _, of_rule in rules.groupby(["run_id", "method"], sort=False):
-        parameters = pd.DataFrame(
-            map(from_columns, rows_of(of_rule[[*PARAMETER_COLUMNS]])), of_rule.index
-        )
+        rows = map(from_columns, rows_of(of_rule[[*PARAMETER_COLUMNS]]))
+        parameters = pd.DataFrame(rows, of_rule.index)
         varied = parameters.loc[:, parameters.nunique(dropna=False) > 1]
         numbers = varied.map(lambda value: isinstance(value, int | float)) & varied.notna()
         if varied.shape[1] in (1, 2) and numbers.all(axis=None):

@@ -58,9 +58,8 @@ def draw_training(folders: Sequence[Path]) -> Drawing:
     looks = dict(zip(tables, cycle(product(_DASHES, colours)), strict=False))
     floor: dict[str, Any] = {"color": GREY, "lw": scaled(0.9), "ls": (0, (1, 1))}
     held_out: dict[str, Any] = {"marker": "o", "ls": "none", "ms": scaled(3.5)}
-    for ((column, checked), (_, title, label)), axes in zip(
-        _CURVES.items(), grid.flat, strict=True
-    ):
+    curves = zip(_CURVES.items(), grid.flat, strict=True)
+    for ((column, checked), (_, title, label)), axes in curves:
         for name, (dashes, colour) in looks.items():
             options: dict[str, Any] = {"data": tables[name], "color": colour}
             if column is None:

@@ -181,9 +181,8 @@ def _column(
             first = axes
         else:
             axes.sharey(first)
-        panel = _Panel(
-            axes, cost, cells, _fronts(cells, cost, samples), families.targets(cells), coin
-        )
+        front = _fronts(cells, cost, samples)
+        panel = _Panel(axes, cost, cells, front, families.targets(cells), coin)
         _draw(panel)
         yield panel
 
@@ -282,8 +281,8 @@ def _data(panel: _Panel) -> pd.DataFrame:
     return drawn
 
 
-def _family_lines(panel: _Panel) -> list[tuple[str, np.ndarray]]:
-    """Return a line [points, (x, y)] for each family of heads, by acceptance, and each sweep."""
+def _family_lines(panel: _Panel) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield method and line [points, (x, y)] of each family of heads, by acceptance, and sweep."""
     cells, targets, cost = panel.cells, panel.targets, panel.cost
     members = cells.loc[targets.index].sort_values("draft_acceptance_rate")
     sweeps = cells.join(families.swept(cells), how="inner").sort_values("last", kind="stable")
@@ -291,14 +290,10 @@ def _family_lines(panel: _Panel) -> list[tuple[str, np.ndarray]]:
         *members.groupby([members["run_id"], targets["family"]]),
         *sweeps.groupby(["run_id", "method", "line"]),
     ]
-    return [
-        (
-            str(points["method"].iloc[0]),
-            np.column_stack([cost.scale * points[cost.column], 100 * points["quality"]]),
-        )
-        for _, points in groups
-        if len(points) > 1
-    ]
+    for _, points in groups:
+        if len(points) > 1:
+            line = np.column_stack([cost.scale * points[cost.column], 100 * points["quality"]])
+            yield str(points["method"].iloc[0]), line
 
 
 def _label_points(panel: _Panel) -> None:

@@ -186,9 +186,8 @@ def gap_between(heads: list[Setting], front: list[Setting], gain: Gain) -> Gap:
         np.nan if lower is None or upper is None else level[lower] - level[upper]
         for lower, upper in neighbours
     ]
-    ends_before = not any(point.cell["weight"] == 0 for point in front) and any(
-        beyond is None for _, beyond in neighbours
-    )
+    has_draft = any(point.cell["weight"] == 0 for point in front)
+    ends_before = not has_draft and any(beyond is None for _, beyond in neighbours)
     names = [None if n is None else front[n].point for n in neighbours[0]]
     of_units = points.unit_values(gain)
     coin = _coin(front)

@@ -105,9 +105,8 @@ def crossfitted_leads(
     leads = np.zeros((n, heads))
     for head in range(heads):
         gained = intervals.ratio(np.stack([means[1][:, head], means[2][:, head]], axis=-1))[:, None]
-        mixture = _best_mixture(
-            means[0][:, heads:], means[1][:, heads:] - gained * means[2][:, heads:]
-        )
+        surplus = means[1][:, heads:] - gained * means[2][:, heads:]
+        mixture = _best_mixture(means[0][:, heads:], surplus)
         scores, numerators, denominators = (mixture.of(column[heads:]) for column in columns)
         # A method with more drafts needs more accepted ones for the same surplus.
         with np.errstate(divide="ignore", invalid="ignore"):  # a half may draft nothing

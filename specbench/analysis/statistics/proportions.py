@@ -58,10 +58,8 @@ def paired_difference(side: Side, base: Side) -> Interval:
     equally_many = all(len({*of_side[:, 1]}) < 2 for of_side in (sums, base_sums))
     if equally_many and all(map(is_binary, means)):
         return unit_difference(*means)
-    figure = unit_difference(
-        intervals.unit_values(sums, ratio), intervals.unit_values(base_sums, ratio)
-    )
-    return with_rare_differences(figure, means[0] - means[1])
+    of_units = (intervals.unit_values(of_side, ratio) for of_side in (sums, base_sums))
+    return with_rare_differences(unit_difference(*of_units), means[0] - means[1])
 
 
 def unit_difference(values: Floats, base_values: Floats) -> Interval:
@@ -144,6 +142,5 @@ def _counted(values: ArrayLike, clusters: ArrayLike) -> tuple[Floats, NDArray[An
     """Return the values that are not blank, each with a count of 1 [known, 2], and clusters."""
     numbers = np.asarray(values, dtype=np.float64)
     present = ~np.isnan(numbers)
-    return np.column_stack([numbers[present], np.ones(present.sum())]), np.asarray(clusters)[
-        present
-    ]
+    counted = np.column_stack([numbers[present], np.ones(present.sum())])
+    return counted, np.asarray(clusters)[present]

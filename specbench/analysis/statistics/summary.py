@@ -162,9 +162,8 @@ def summarise(samples: pd.DataFrame) -> pd.DataFrame:
         ]
         figures += _further_figures(group, user_metrics)
         rows += [(*cell, name, *figure[:4], unit) for name, figure, unit in figures]
-    return frames.typed(
-        pd.DataFrame(rows, columns=list(frames.SUMMARY)), frames.SUMMARY, "the summary"
-    )
+    table = pd.DataFrame(rows, columns=list(frames.SUMMARY))
+    return frames.typed(table, frames.SUMMARY, "the summary")
 
 
 def _with_terms(samples: pd.DataFrame) -> pd.DataFrame:
@@ -280,16 +279,14 @@ def less_than_sd(samples: pd.DataFrame, names: Collection[str] = OF_TEXTS) -> pd
     groups = samples[samples["method"].isin(TARGET)].groupby(run)
     strict = {key: rows for key, rows in groups if (rows["method"] == "sd").any()}
     relaxed = samples[~samples["method"].isin(TARGET)]
+    unknown = {f"{name}_less": intervals.UNKNOWN for name in names}
     rows = []
     for cell, of_cell in relaxed.groupby(list(CELL), sort=False, dropna=False):
         base = strict.get(tuple(of_cell[run].iloc[0]))
-        figures = {
-            f"{name}_less": intervals.UNKNOWN
-            if base is None
-            else estimates.contrast(of_cell, base, OF_TEXTS[name])
-            for name in names
-        }
+        figures = unknown
+        if base is not None:
+            figures = {f"{n}_less": estimates.contrast(of_cell, base, OF_TEXTS[n]) for n in names}
         rows.append(dict(zip(CELL, cell, strict=True)) | estimates.wide(figures))
-    less = [*estimates.wide({f"{name}_less": intervals.UNKNOWN for name in names})]
+    less = [*estimates.wide(unknown)]
     table = pd.DataFrame(rows, columns=[*CELL, *less])
     return table.astype(samples[list(CELL)].dtypes.to_dict() | dict.fromkeys(less, "float64"))

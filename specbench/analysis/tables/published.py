@@ -84,11 +84,10 @@ def remarks(section: pd.DataFrame) -> list[str]:
     notes = [f"The paper has no numbers here for {', '.join(missing)}."] if missing else []
     other = rows[(rows["figure"] == QUALITY) & (rows["metric"] != rows["published_metric"])]
     other = other[other["value"].notna()].drop_duplicates(["task", "metric"])
+    metrics = other[["task", "metric", "published_metric"]].itertuples(index=False)
     return notes + [
         f"Quality on {task} is not compared: {metric} here, {paper} in the paper."
-        for task, metric, paper in zip(
-            other["task"], other["metric"], other["published_metric"], strict=True
-        )
+        for task, metric, paper in metrics
     ]
 
 

@@ -116,13 +116,11 @@ def comparison_tables(rows: pd.DataFrame, kinds: Collection[str] = (OWN, *ATS)) 
     listed = rows[rows["at"].isin(kinds) & (rows["against"] != COIN)]
     # Prompts that both completed may be few.
     n = listed["n"].mask(listed["metric"] == COMPLETED_LESS)
-    return [
-        makers.get(str(kind), _above_front)(
-            in_order(group),
-            f"{setting_text(group.iloc[0], several)}, n = {span(n[group.index].dropna())}",
-        )
-        for (*_, kind), group in listed.groupby([*_KEYS, "at"], sort=False, dropna=False)
-    ]
+    tables = []
+    for (*_, kind), group in listed.groupby([*_KEYS, "at"], sort=False, dropna=False):
+        where = f"{setting_text(group.iloc[0], several)}, n = {span(n[group.index].dropna())}"
+        tables.append(makers.get(str(kind), _above_front)(in_order(group), where))
+    return tables
 
 
 def verdict_tables(rows: pd.DataFrame) -> Iterator[Table]:
@@ -234,9 +232,8 @@ def _beside_sd(group: pd.DataFrame, where: str) -> Table:
     notes += [BY_N] if alone.any() else []
     beside = " and no speculation" if ALONE in set(group["against"]) else ""
     title = f"Against sd{beside}, each at its own quality: {where}"
-    return condensed(
-        Table.of(estimates.pivot(group, "against", "alone"), fields, title, notes, stub=3)
-    )
+    rows = estimates.pivot(group, "against", "alone")
+    return condensed(Table.of(rows, fields, title, notes, stub=3))
 
 
 def _above_front(group: pd.DataFrame, where: str) -> Table:
@@ -295,9 +292,8 @@ _NOISE: Field[Row] = ("sd's s/sample\n/ sd's again", lambda row: noise_range(row
 
 def between_tables(rows: pd.DataFrame) -> Iterator[Table]:
     """Yield a table per task of rows from ``between_runs``."""
-    for (task, temperature), group in rows.groupby(
-        ["task", "temperature"], sort=False, dropna=False
-    ):
+    groups = rows.groupby(["task", "temperature"], sort=False, dropna=False)
+    for (task, temperature), group in groups:
         metric = str(group["quality_metric"].iloc[0])
         quality, acceptance = shown("quality", metric), shown("acceptance")
         of_first = f"{QUALITY_LESS}_reference", f"{ACCEPTANCE_LESS}_reference"

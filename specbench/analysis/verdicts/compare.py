@@ -173,9 +173,8 @@ def cautions(rows: pd.DataFrame) -> Iterator[str]:
     coarse = placed[placed["coarse"].fillna(False).astype(bool) & placed["step"].notna()]
     coarse = coarse[~coarse["task"].isin(tossed_tasks)]
     # Between two weights, and not between two draft lengths of one or temperatures.
-    coarse = coarse[
-        coarse["against"].eq(FRONT) & ~coarse["between"].astype(str).str.fullmatch(r"(.+) to \1")
-    ]
+    is_one_weight = coarse["between"].astype(str).str.fullmatch(r"(.+) to \1")
+    coarse = coarse[coarse["against"].eq(FRONT) & ~is_one_weight]
     gaps = []
     for row in coarse.drop_duplicates(["task", "between"]).itertuples():
         points = 100 * abs(row.step)

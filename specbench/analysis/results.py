@@ -334,9 +334,8 @@ def rounds_of(records: Iterable[SampleRecord], folder: Path) -> pd.DataFrame:
     samples["sample_id"] = [prompts.get((r.task, r.sample_id), r.sample_id) for r in decoded]
     columns = [_columns(record.per_round) for record in decoded]
     table = samples.loc[np.repeat(samples.index, [len(c["round"]) for c in columns])]
-    table = table.reset_index(drop=True).assign(
-        **{name: list(chain.from_iterable(c[name] for c in columns)) for name in _ROUND}
-    )
+    rounds = {name: list(chain.from_iterable(c[name] for c in columns)) for name in _ROUND}
+    table = table.reset_index(drop=True).assign(**rounds)
     return typed(table, ROUNDS, folder / RECORDS, may_be_blank("rounds"))
 
 

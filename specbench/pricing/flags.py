@@ -126,6 +126,5 @@ def lines_to_measure(engine: str, pair: PairSpec | None, drafter: DrafterKind) -
     if engine == "llama.cpp" and drafter.needs_draft:
         lines["draft.json"] = "llama-bench -m DRAFT.gguf -p 0 -n 32 -o json > draft.json"
     costs = " ".join(f"--costs {file}" for file in lines)
-    return [
-        f"  {line}" for line in (*lines.values(), f"specbench decide {costs} --drafter {drafter}")
-    ]
+    command = f"specbench decide {costs} --drafter {drafter}"
+    return [f"  {line}" for line in (*lines.values(), command)]

@@ -143,9 +143,8 @@ def summarise(samples: pd.DataFrame) -> pd.DataFrame:
     if samples.empty:
         raise UsageError("There are no samples to summarise; run at least one.")
     numbers = samples.select_dtypes("number")
-    user_metrics = [
-        name for name in numbers if name not in frames.SAMPLES and name not in frames.MEASURED
-    ]
+    known = {*frames.SAMPLES, *frames.MEASURED}
+    user_metrics = [name for name in numbers if name not in known]
     terms = _with_terms(samples)
     alone = by_time_unit(terms[terms["method"] == AUTOREGRESSIVE])
     groups = alone.groupby(BASELINE, dropna=False)

@@ -170,9 +170,8 @@ def _headline(settings: Sequence[Row]) -> str:
         [(row[f"{name}_low"], row[f"{name}_high"]) for row in settings if name in row]
         for name in (QUALITY_LESS, speed_of(settings[0]))
     ]
-    least = resolution(
-        (scale * (high - low) for low, high in ends[0]), (high / low for low, high in ends[1])
-    )
+    widths = [scale * (high - low) for low, high in ends[0]]
+    least = resolution(widths, [high / low for low, high in ends[1]])
     prompts = f"{n} prompt{'s' if n > 1 else ''}"
     return f"{prompts} tell {least}" if least else f"{prompts}, too few for an interval"
 

@@ -85,9 +85,8 @@ def trace(record: SampleRecord, name: str, decode: Decode, prompt: str = "") -> 
     facts = [f"{sum(rounds.emitted or ())} tokens in {len(rounds.emitted or ())} rounds"]
     if proposed:
         mismatches = sum(token.kind == MISMATCH for token in of_record)
-        facts.append(
-            f"{accepted} of {proposed} drafts accepted ({percent(accepted / proposed, '.1f')})"
-        )
+        share = percent(accepted / proposed, ".1f")
+        facts.append(f"{accepted} of {proposed} drafts accepted ({share})")
         facts.append(f"{mismatches} of them mismatches")
     if record.mean_weight is not None:
         facts.append(f"mean w {record.mean_weight:.2f}")

@@ -475,11 +475,10 @@ def _margin_quality(row: Row) -> tuple[str | None, str, float]:
         return loss, f"{difference}not shown to be within {margin}; {decide}", more
     difference += evidence
     if scale * row["low_with_failures"] <= least:
-        difference += (
-            f"not shown to be within {margin}, since {row['n']:.0f} prompts cannot exclude"
-        )
         unseen = percent(unseen_share(row["n"]), ".2g")
-        return loss, f"{difference} {unseen} of failed answers; {decide} would decide", more
+        reason = f"since {row['n']:.0f} prompts cannot exclude {unseen} of failed answers"
+        difference += f"not shown to be within {margin}, {reason}"
+        return loss, f"{difference}; {decide} would decide", more
     if scale * row["lowest"] <= least:
         return loss, f"{difference}not within {margin} if the missing answers are wrong", math.nan
     whole = f"{difference}within {margin}" if low <= 0 else difference.removesuffix(", ")

@@ -79,7 +79,7 @@ class PairScores:
         for name, column in parts[0].items():  # [T]
             if (
                 self.drafter.has_weights and name not in scores.OF_TARGET
-            ):  # else alike at each depth
+            ):  # else alike at all depths
                 column = pad_sequence([part[name] for part in parts])  # [T, D], zeros behind texts
                 column = pad(column, (0, self.depths - depths))
             columns[name] = _rounded(column.tolist())

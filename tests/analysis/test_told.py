@@ -21,7 +21,7 @@ from specbench.analysis.tables.verdict_tables import (
 )
 from specbench.analysis.verdicts.compare import by_task, compare, verdict_rows, verdicts
 from specbench.analysis.verdicts.margin import margin_rows
-from specbench.analysis.verdicts.words import OUTCOMES
+from specbench.analysis.verdicts.sentences import OUTCOMES
 from specbench.tasks.metrics import AGREEMENT
 
 from ..synthetic import samples as synthetic

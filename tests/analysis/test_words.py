@@ -17,6 +17,7 @@ from specbench.analysis.statistics.estimates import (
 from specbench.analysis.statistics.intervals import Interval
 from specbench.analysis.tables.verdict_tables import margin_tables, verdict_tables
 from specbench.analysis.verdicts.contrasts import COMPARISON, OWN, SD
+from specbench.analysis.verdicts.sentences import margin_verdict
 from specbench.analysis.verdicts.words import (
     EXCLUDED,
     FASTER,
@@ -24,7 +25,6 @@ from specbench.analysis.verdicts.words import (
     SHOWN,
     SLOWER,
     count_words,
-    margin_verdict,
     word,
 )
 from specbench.methods.registry import METHODS

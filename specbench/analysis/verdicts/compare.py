@@ -41,7 +41,8 @@ from specbench.analysis.verdicts.contrasts import (
     At,
     Row,
 )
-from specbench.analysis.verdicts.words import CONCURRENCY, MISSING, OUTCOMES, count_words, verdict
+from specbench.analysis.verdicts.sentences import OUTCOMES, verdict
+from specbench.analysis.verdicts.words import CONCURRENCY, MISSING, count_words
 from specbench.errors import UsageError
 from specbench.methods.registry import CONTROLS
 from specbench.runs.frames import rows_of

@@ -34,8 +34,9 @@ from specbench.analysis.statistics.proportions import ERRORS, is_binary
 from specbench.analysis.statistics.sessions import TaskRun, recipe_key
 from specbench.analysis.verdicts.arm_remarks import CONTENT_WORDS, contents_of, remarks_on
 from specbench.analysis.verdicts.contrasts import Row
+from specbench.analysis.verdicts.sentences import margin_verdict
 from specbench.analysis.verdicts.slower import why_slower
-from specbench.analysis.verdicts.words import CONCURRENCY, margin_verdict
+from specbench.analysis.verdicts.words import CONCURRENCY
 from specbench.errors import UsageError, listed, unknown
 from specbench.methods.registry import METHOD_COLUMNS, from_columns, to_columns
 from specbench.plugins import short_name

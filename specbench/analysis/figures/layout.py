@@ -22,7 +22,6 @@ from specbench.tasks.mini import GENERATORS
 
 log = logging.getLogger(__name__)
 
-MOST_ROWS = 60  # rows of a figure with a row per setting
 SETTING = ("pair", "engine", "batch_size")
 _FONT_POINTS = 5.8
 _REACH = 4.2  # distance of a label from its point, in points
@@ -92,11 +91,6 @@ def cell_names(cells: pd.DataFrame) -> list[str]:
             row["run_id"] if several_runs else "",
         ]
         names.append(" ".join(filter(None, [method, ", ".join(filter(None, details))])))
-    if (count := len(set(names))) > MOST_ROWS:
-        raise UsageError(
-            f"The runs hold {count} settings of methods, more than the {MOST_ROWS} rows of this "
-            "figure: choose some by --method, --task or --draft-length."
-        )
     return names
 
 

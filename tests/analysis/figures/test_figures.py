@@ -125,7 +125,7 @@ def test_methods_are_told_apart_in_grey_print():
 
 
 def test_settings_of_one_method_are_told_apart_by_their_dashes():
-    drawn = load_figure("positions")(many_settings(4)).figure.axes[0]
+    drawn = load_figure("positions")(many_settings(61)).figure.axes[0]
     assert len({line.lines[0].get_linestyle() for line in drawn.containers}) == 4
 
 
@@ -186,7 +186,6 @@ REFUSED: list[tuple[str, Callable[[Path], Any]]] = [
     ("acceptance-time", lambda _: changed(None, "temperature", 0.0)),
     ("weights", lambda _: made(methods=("autoregressive", "sd"))),
     ("weights", lambda _: changed(None, "temperature", 0.0)),
-    ("positions", lambda _: many_settings(61)),
     ("transfer", lambda _: made(methods=("sd", "static"))),
     ("transfer", lambda _: made()),  # the head has no task
     ("transfer", lambda _: made(heads=HEADS, pairs=("mini", "llama"))),

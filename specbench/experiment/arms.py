@@ -223,7 +223,7 @@ class ArmRunner:
     ) -> list[Streamed]:
         of_arm = self._servers[arm.name]
         # A server's time begins when it is connected.
-        self._client.open(f"{of_arm.base}/models", min(requests, len(bodies)))
+        self._client.get_content(f"{of_arm.base}/models", min(requests, len(bodies)))
         path = of_arm.chat_endpoint if arm.prompts == CHAT else of_arm.endpoint
         return self._client.stream(path, bodies, requests)
 

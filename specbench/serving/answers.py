@@ -157,10 +157,9 @@ def read_answer(
     thoughts, calls = whole(chunks.thoughts), _shown(chunks.calls)
     usage = _part(chunks.answer, "usage")
     counted = _count(usage, "completion_tokens", None)
-    hidden, apart = _hidden(usage, counted or 0, thoughts + text[: end_of_thoughts(text) or 0])
+    hidden, lacking = _hidden(usage, counted or 0, thoughts + text[: end_of_thoughts(text) or 0])
     size = len(f"{text}{'' if hidden else thoughts}{calls}".encode())
-    seen = 0 if hidden else apart  # tokens of delivered thoughts that are counted apart
-    delivered_count = max(counted + seen - (0 if apart else hidden), 0) if counted else None
+    delivered_count = max(counted + lacking, 0) if counted else None
     words = len(f"{text} {'' if hidden else thoughts} {calls}".split())
     # Each part whose usage does not count those before has a token.
     parts = len(chunks.counts) if chunks.counts and chunks.counts[-1] < len(chunks.counts) else 0
@@ -300,16 +299,18 @@ def _shown(calls: Mapping[Any, list[str]]) -> str:
 
 
 def _hidden(usage: Values, counted: int, thoughts: str) -> tuple[int, int]:
-    """Return the tokens of thoughts that were not delivered, and whether they are not ``counted``.
+    """Return the tokens of thoughts that were not delivered, and how many ``counted`` lacks.
 
-    Delivered thoughts may be a summary of fewer tokens.
+    Delivered thoughts may be a summary of fewer tokens. Some servers count thoughts apart.
     """
     details = _part(usage, "completion_tokens_details")
     count = _count(details, "reasoning_tokens") or _count(usage, "reasoning_tokens")
     read = len(thoughts.encode()) / delivered.LEAST_OF_THOUGHTS
     prompt, total = (_count(usage, f"{name}_tokens", None) for name in ("prompt", "total"))
-    apart = count if total == (prompt or 0) + counted + count else 0
-    return (0 if count <= read + (delivered.UNSEEN if thoughts else 0) else count), apart
+    is_apart = total == (prompt or 0) + counted + count
+    if count <= read + (delivered.UNSEEN if thoughts else 0):
+        return 0, count if is_apart else 0
+    return count, 0 if is_apart else -count
 
 
 def _end(chunks: _Chunks, stop: Sequence[str]) -> tuple[str, str | None, str]:
@@ -357,8 +358,7 @@ def _text(choice: Values, chat: bool) -> tuple[Any, str]:
     message = _part(choice, "delta") or _part(choice, "message")
     names = ("reasoning_content", "reasoning", "thinking", "reasoning_text")
     thought = next((t for t in map(message.get, names) if t and isinstance(t, str)), "")
-    said = message.get("content") or message.get("refusal")
-    content = said if chat else choice.get("text")
+    content = (message.get("content") or message.get("refusal")) if chat else choice.get("text")
     if not isinstance(content, list):
         return "" if content is None else content, thought
     texts, thoughts = list[Any](), list[Any]([thought])

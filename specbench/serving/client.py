@@ -134,8 +134,8 @@ class Client:
             return parsed(self.get_content(url))
         return None
 
-    def get_content(self, url: str) -> bytes:
-        """Return what is at an address, nothing if there is none or nothing answers."""
+    def get_content(self, url: str, connections: int = 1) -> bytes:
+        """Return what is at an address, empty if nothing is; several ``connections`` stay open."""
 
         async def read(url: str, body: Any) -> bytes:
             with suppress(UsageError, *network.UNREACHABLE):
@@ -143,17 +143,8 @@ class Client:
                 return content if response.status_code == HTTPStatus.OK else b""
             return b""
 
-        content: bytes = self._all(url, [None], read)[0]
+        content: bytes = self._all(url, [None] * connections, read, connections)[0]
         return content
-
-    def open(self, url: str, connections: int) -> None:
-        """Have so many connections open; what is answered does not matter."""
-
-        async def read(url: str, body: Any) -> None:
-            with suppress(UsageError, *network.UNREACHABLE):
-                await self._exchange(url)
-
-        self._all(url, [None] * connections, read, connections)
 
     def post(self, url: str, bodies: Sequence[Mapping[str, Any]]) -> list[Any]:
         """Return the JSON that a server answers to each body."""

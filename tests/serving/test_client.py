@@ -155,7 +155,7 @@ def test_connections_are_open_before_the_clock_starts():
 
     with threaded(Listening) as url:
         client = Client(requests=3)
-        client.open(f"{url}/v1/models", 3)
+        client.get_content(f"{url}/v1/models", 3)
         client.stream(f"{url}/v1/completions", [BODY] * 3, 3)
     assert [*requests.values()] == [["GET", "POST"]] * 3
 

@@ -19,14 +19,6 @@ from specbench.analysis.statistics.intervals import (
 from specbench.analysis.statistics.proportions import paired_difference, proportion_interval
 
 
-def test_intervals_have_their_nominal_coverage():
-    rng = np.random.default_rng(5)
-    prompts = np.arange(60)
-    intervals = [mean_interval(rng.exponential(size=60), prompts) for _ in range(400)]
-    coverage = np.mean([one.low <= 1.0 <= one.high for one in intervals])
-    assert 0.91 < coverage < 0.97  # 95 % nominal; two standard errors are 2 points
-
-
 def test_repeats_count_as_one_prompt_and_a_pooled_ratio_weighs_by_denominators():
     values = np.random.default_rng(2).normal(size=30)
     repeated, prompts = np.repeat(values, 5), np.repeat(np.arange(30), 5)

@@ -68,18 +68,6 @@ def test_the_prompts_named_decide():
     assert np.mean(alarms) <= 0.09  # 5 %, and two standard errors
 
 
-@pytest.mark.parametrize("share", [0.01, 0.1])
-def test_equal_servers_are_called_different_in_one_of_twenty_runs(share):
-    """Where answers differ, each side is right in half of the cases."""
-    rng = np.random.default_rng(3)
-    alarms = 0
-    for _ in range(200):
-        unequal, right = rng.random(200) < share, 1.0 * (rng.random(200) < 0.5)
-        low, high = interval_of(right, np.where(unequal, 1 - right, right))
-        alarms += not low <= 0 <= high
-    assert alarms <= 16  # 5 %, and two standard errors
-
-
 def test_the_interval_covers_a_rare_loss_where_no_score_differs():
     """The chance of no difference at its lower end is small, for scores of any kind."""
     for scores in (np.ones(60), np.linspace(0, 1, 60)):

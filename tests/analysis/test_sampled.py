@@ -83,27 +83,20 @@ def changed(kind: str, texts: list[list[list[int]]]) -> list[list[list[int]]]:
     return texts
 
 
-ALIKE = ["repeated", "greedy in three of ten"]
+TEMPERATURES = {"colder": 0.6, "hotter": 2.5}
+ALIKE = {"repeated": True, "greedy in three of ten": True, "colder": True, "hotter": False}
 
 
 @pytest.mark.parametrize(
     "kind", ["", "first token", "length", "words", "garbled in one of four", *ALIKE]
 )
 def test_planted_faults_are_seen_and_nothing_else(kind):
-    baseline = texts_of(np.random.default_rng(1))
-    arm = changed(kind, texts_of(np.random.default_rng(2)))
+    baseline, draws = texts_of(np.random.default_rng(1)), np.random.default_rng(2)
+    arm = changed(kind, texts_of(draws, TEMPERATURES.get(kind, 1.0)))
     outcome = compare_texts(baseline, arm)
     assert (outcome.p <= 0.05) == bool(kind)
     assert (outcome.prompts, outcome.texts) == (PROMPTS, REPEATS // 2)
-    assert kind not in ALIKE or outcome.is_alike
-
-
-@pytest.mark.parametrize(("temperature", "is_seen"), [(1.0, False), (0.6, True), (2.5, True)])
-def test_another_temperature_is_seen(temperature, is_seen):
-    baseline, draws = texts_of(np.random.default_rng(1)), np.random.default_rng(2)
-    outcome = compare_texts(baseline, texts_of(draws, temperature))
-    assert (outcome.p <= 0.05) == is_seen
-    assert not is_seen or outcome.is_alike == (temperature < 1)
+    assert kind not in ALIKE or outcome.is_alike == ALIKE[kind]
 
 
 def test_the_power_is_not_said_too_large():

@@ -9,11 +9,12 @@ from specbench.analysis.statistics.front import front_of, gap_between
 from specbench.analysis.statistics.points import settings_of
 from specbench.analysis.tables.verdict_tables import between_tables, verdict_tables
 from specbench.analysis.verdicts.compare import compare, verdicts
-from specbench.analysis.verdicts.contrasts import ALONE, ATS, COIN, COMPARISON, CONTROL, FRONT, OWN
+from specbench.analysis.verdicts.contrasts import ALONE, COMPARISON, CONTROL, FRONT, OWN
 from specbench.analysis.verdicts.two_runs import EQUAL, between_runs
 from specbench.analysis.verdicts.words import MISSING
 
 from ..told import refusals
+from .test_summary import row as figure
 
 # Seconds per sample by method and draft length; static at w = 0 takes half of sd's time.
 SECONDS = {
@@ -63,26 +64,17 @@ def values(comparison):
     return comparison[["value", "ci_low", "ci_high"]].to_numpy().T
 
 
-def test_a_comparison_is_a_tidy_table(samples):
-    comparison = compare(samples)
-    assert tuple(comparison.rows.columns) == COMPARISON
-    assert set(comparison.rows["at"]) == {*ATS, OWN}
-    assert comparison.rows["n"].eq(40).all()
-    placed = comparison.rows[~comparison.rows["against"].isin([ALONE, COIN])]
-    assert set(placed["method"]) == {"lossy", "speccascade", "diversed"}
-
-
 @pytest.mark.parametrize("at", ["acceptance", "time"])
 def test_at_equal_gain_it_is_the_gap(samples, at):
     settings = settings_of(samples[samples["task"] == "mini-code"])
     (lossy,) = (setting for setting in settings if setting.method == "lossy")
     gap = gap_between([lossy], front_of(settings), at)
-    for metric, figure, level in (
+    for metric, lead, level in (
         ("quality_above", gap.above, gap.front),
         ("quality_above_measured", gap.above_measured, gap.front_measured),
     ):
         row = rows(samples, at, task="mini-code", method="lossy", metric=metric).iloc[0]
-        assert tuple(row[["value", "ci_low", "ci_high", "n"]]) == figure[:4]
+        assert tuple(row[["value", "ci_low", "ci_high", "n"]]) == lead[:4]
         assert (row["reference"], row["acceptance"]) == (level, gap.reached.acceptance[0, 0])
         assert row["between"] == " to ".join(gap.between)
 
@@ -292,11 +284,6 @@ def two(make) -> pd.DataFrame:
         for number in numbers
     ]
     return make(*rows)
-
-
-def figure(rows: pd.DataFrame, metric: str) -> pd.Series:
-    (metric_row,) = (row for _, row in rows.iterrows() if row["metric"] == metric)
-    return metric_row
 
 
 def test_samples_are_paired_by_name(two):

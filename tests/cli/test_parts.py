@@ -23,11 +23,6 @@ from .made import configure
 FAST = ("-m", "sd", "-t", "mini-math", "-n", "2", "--no-progress")
 
 
-def test_another_shard_is_another_run(cli, engine):
-    cli("run", *FAST, "--shard", "1/2", "-o", "r", code=0)
-    assert "settings.shard" in cli("run", *FAST, "--shard", "2/2", "-o", "r", code=2).err
-
-
 def test_pairs_are_measured_in_folders_of_their_own(cli, engine, tmp_path):
     planned = cli("run", "--pair", "mini,python", *FAST, "-o", "r", "--dry-run")
     assert planned.code == 0 and not (tmp_path / "r").exists()
@@ -131,17 +126,19 @@ def test_shards_count_as_one_run_of_those_with_verdicts(cli, monkeypatch):
 
 
 @pytest.mark.usefixtures("report_without_figures")
-def test_the_report_names_folders_of_one_name_by_their_paths(run_id):
+def test_the_report_names_folders_of_one_name_by_their_paths(cli, run_id):
     shutil.copytree("a/1", "b/1")
     for file in ("samples.csv", "summary.csv"):
         table = Path("b/1") / file
         table.write_text(table.read_text().replace(run_id, "other"))
     for folder in ("a/1", "b/1"):
         edited(folder, progress={"state": "interrupted", "samples": 1, "failed": 0})
-    page = build([Path("a"), Path("b")])
-    said = [note for note in page.notes if "is incomplete" in note]
-    assert [note.partition(" ")[0] for note in said] == ["a/1", "b/1"]
-    heads = {name.strip() for name in re.findall(r"<th[^>]*>([^<]*)", page.html)}
+    done = cli("report", "a", "b", "--output", "both.html", code=0)
+    said = re.findall(r"note: (\S+) is incomplete: interrupted", done.err)
+    assert (done.out, said) == ("both.html\n", ["a/1", "b/1"])
+    heads = {
+        name.strip() for name in re.findall(r"<th[^>]*>([^<]*)", Path("both.html").read_text())
+    }
     assert {"a/1", "a/2", "b/1"} <= heads
 
 

@@ -13,7 +13,6 @@ from specbench.tasks.metrics.sandbox.launch import layers
 
 from ..synthetic import records, rows
 from .conftest import imported
-from .made import configure
 
 TABLES = ("samples.csv", "summary.csv", "summary.md", "config.json", "samples.jsonl")
 
@@ -124,15 +123,6 @@ def test_the_most_mismatches_are_traced_by_default_and_a_picture_has_every_token
     assert pieces == sum(token is not None for token in rejected) + 1  # one more in the legend
 
 
-def test_a_damaged_record_is_refused(cli, run):
-    made = sample("r", "sd")
-    made["token_ids"].append(5)
-    made["per_round"]["emitted"][0] += 7
-    (run / "samples.jsonl").write_text(json.dumps(made) + "\n")
-    refused = cli("trace", "r", "--sample", "test-0", code=2)
-    assert "do not match its tokens" in refused.err
-
-
 @pytest.mark.usefixtures("report_without_figures")
 def test_the_report_of_the_newest_run_is_in_its_folder(cli, finished, tmp_path):
     folder = tmp_path / "results" / "mine"
@@ -142,16 +132,3 @@ def test_the_report_of_the_newest_run_is_in_its_folder(cli, finished, tmp_path):
     page = (folder / "report.html").read_text()
     assert "mini-math on mini, T = 1" in page
     assert "DIVERSED" not in page
-
-
-@pytest.mark.usefixtures("report_without_figures")
-def test_a_report_of_several_runs_names_incomplete_ones(cli, run):
-    other = run.with_name("other")
-    shutil.copytree(run, other)
-    for name in ("samples.csv", "summary.csv", "samples.jsonl"):
-        (other / name).write_text((other / name).read_text().replace("small", "other"))
-    configure(other, lambda config: config["progress"].update(state="interrupted"))
-    done = cli("report", "r", "other", "-m", "sd", "--output", "both.html")
-    assert (done.code, done.out) == (0, "both.html\n"), done.err
-    assert "note: other is incomplete: interrupted" in done.err
-    assert "other is incomplete" in Path("both.html").read_text()

@@ -242,7 +242,7 @@ def test_another_run_is_refused_and_untouched(engine, tmp_path):
     folder = tmp_path / "r"
     run(folder)
     before = contents(folder)
-    others = {"temperature": 0.0, "seed": 7, "batch_size": 2, "engine": "compile"}
+    others = {"temperature": 0.0, "seed": 7, "batch_size": 2, "engine": "compile", "shard": "1/2"}
     for name, value in others.items():
         with pytest.raises(UsageError, match=rf"settings\.{name} is .*--output.*--fresh"):
             run(folder, **{name: value})

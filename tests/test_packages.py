@@ -113,8 +113,7 @@ MOST_FILES, MOST_LINES = 40, 5000
 def test_the_core_reads_in_an_afternoon():
     """The round, rules, laws, drafters and records run without the rest of the package."""
     paths = [path for name in CORE for path in sorted((ROOT / name).glob("*.py"))]
-    modules = [".".join([FACE, *path.relative_to(ROOT).with_suffix("").parts]) for path in paths]
-    names = [name.removesuffix(".__init__") for name in modules]
+    names = [dotted(path).removesuffix(".__init__") for path in paths]
     code = f"import sys, {', '.join(names)}\nfor name, module in sys.modules.items():\n"
     code += f"    if name.split('.')[0] == '{FACE}': print(module.__file__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -1,7 +1,5 @@
 """Examples with the same prompt count as one prompt in every interval."""
 
-import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ from specbench.analysis.verdicts.compare import compare
 from specbench.analysis.verdicts.margin import margin_rows
 from specbench.analysis.written import write_summary
 from specbench.runs.frames import read_samples
+from specbench.runs.records import write_examples
 from specbench.tasks.example import Example, repeated_prompts
 
 from ..synthetic import samples
@@ -49,8 +48,7 @@ def run(tmp_path) -> Path:
         Example(name, prompt=name.partition("-")[0], reference=name)
         for name in dict.fromkeys(table["sample_id"])
     ]
-    lines = (json.dumps({"task": "mini-math", **asdict(example)}) for example in examples)
-    (folder / "examples.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    write_examples(folder, {"mini-math": examples})
     first = repeated_prompts(examples)
     table["same_prompt_as"] = table["sample_id"].map(first)
     table.to_csv(folder / "samples.csv", index=False)

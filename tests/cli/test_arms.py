@@ -142,10 +142,7 @@ def test_waiting_for_a_limit_of_requests_is_not_timed(cli, monkeypatch):
     def limits(handler, body):
         if len(handler.fake.bodies) % 2:
             return False
-        handler.send_response(429)
-        handler.send_header("Retry-After", "0")
-        handler.send_header("Content-Length", "0")
-        handler.end_headers()
+        handler.reply(429, b"", {"Retry-After": "0"})
         return True
 
     done = both(cli, Fake(solved), Fake(solved, fault=limits), "-n", "4")

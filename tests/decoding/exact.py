@@ -10,7 +10,6 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -18,8 +17,8 @@ from transformers import PreTrainedModel
 from specbench.methods.laws import Next, Split
 
 from ..engine.tiny import own_logits
+from ..methods.cases import Array, normalised
 
-Array = npt.NDArray[np.float64]
 Tokens = tuple[int, ...]
 Law = dict[Tokens, float]
 LOWEST_P = 1e-4
@@ -82,11 +81,6 @@ def last_logits(model: PreTrainedModel, tokens: Tokens) -> Tensor:
 
 def softmax(logits: Array) -> Array:
     return normalised(np.exp(logits - logits.max()))
-
-
-def normalised(mass: Array) -> Array:
-    distribution: Array = mass / mass.sum()
-    return distribution
 
 
 def p_value(samples: Sequence[Tokens], law: Mapping[Tokens, float]) -> float:

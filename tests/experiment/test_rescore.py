@@ -18,6 +18,7 @@ from specbench.experiment.store import Summarise, lock
 from specbench.files import PACKINGS
 from specbench.runs.records import read_records
 
+from ..cli.made import configure
 from ..synthetic import records, rows
 from .runs import TASKS, brief_summary, contents
 
@@ -28,11 +29,6 @@ def rescored(
     folder: Path, *further: str, may_execute: bool = True, summarise: Summarise = brief_summary
 ) -> Outcome:
     return score_run(open_run(folder, further), may_execute, summarise=summarise)
-
-
-def configured(folder: Path, **changes: Any) -> None:
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | changes))
 
 
 def first_record(folder: Path, drop: str = "", **changes: Any) -> None:
@@ -88,7 +84,7 @@ def test_a_metric_is_added_only_where_it_can_score(make_run):
 
 def test_checking_whether_a_metric_applies_executes_no_code(make_run, monkeypatch):
     folder = make_run()
-    configured(folder, tasks=[{"name": "code", "metrics": []}])
+    configure(folder, lambda config: config.update(tasks=[{"name": "code", "metrics": []}]))
     monkeypatch.setattr("specbench.tasks.metrics.code.judge", lambda *_: pytest.fail("it was run"))
     assert open_run(folder, ["pass@1"]).metrics["code"] == ["pass@1"]
 
@@ -181,7 +177,8 @@ def test_damaged_lines_are_kept_beside_the_scored_samples(make_run, packed):
 
 def test_a_folder_that_cannot_be_scored_is_one_located_error(make_run):
     def named(metrics):
-        return lambda folder: configured(folder, tasks=[{"name": "sums", "metrics": metrics}])
+        tasks = [{"name": "sums", "metrics": metrics}]
+        return lambda folder: configure(folder, lambda config: config.update(tasks=tasks))
 
     def without(name):
         return lambda folder: (folder / name).unlink()
@@ -196,7 +193,7 @@ def test_a_folder_that_cannot_be_scored_is_one_located_error(make_run):
         (without("examples.jsonl"), r"examples\.jsonl"),
         (without("samples.jsonl"), r"samples\.jsonl"),
         (lambda folder: (folder / "config.json").write_bytes(b"\xff"), r"config\.json"),
-        (lambda folder: configured(folder, progress=None), r"config\.json"),
+        (lambda folder: configure(folder, lambda c: c.update(progress=None)), r"config\.json"),
         (named(None), r"config\.json"),
         (named(["beauty"]), r"config\.json"),
         (named([["x"]]), r"config\.json"),

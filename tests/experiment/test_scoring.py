@@ -19,6 +19,7 @@ from ..engine.tiny import tokenizer
 from ..synthetic import sample_record
 from ..tasks.metrics.conftest import takes_less
 from ..told import listed
+from .runs import ByCharacter
 
 EXAMPLE = Example("e", "prompt", "so #### 7", ("assert f() == 7",))
 PROGRAM = "def f():\n    return 7"
@@ -96,11 +97,6 @@ def test_an_answer_behind_a_long_gap_is_read_at_once():
     assert takes_less(lambda: answer_in(text), 0.5)  # in time that grows with its square: 5 s
 
 
-class Letters:
-    def decode(self, tokens: Sequence[int]) -> str:
-        return "".join(map(chr, tokens))
-
-
 def test_tokens_of_thoughts_are_counted_apart():
     for prompt, text, count, answer in (
         *(("Why?", "7 of <think>s", None, "7 of <think>s"), ("Why?", "<think>3</think>7", 16, "7")),
@@ -111,7 +107,7 @@ def test_tokens_of_thoughts_are_counted_apart():
         ("Why?", "<|channel|>analysis<|message|>3", 31, ""),
     ):
         tokens = [*map(ord, text)]
-        assert thought_tokens(Letters(), [*map(ord, prompt)], tokens, len(tokens)) == count
+        assert thought_tokens(ByCharacter(), [*map(ord, prompt)], tokens, len(tokens)) == count
         example = Example("e", "prompt", answer or "x")
         fields = scored(("exact-match",), text, example, may_execute=False, thought_tokens=count)
         assert fields["quality"] == (1.0 if answer else 0.0)

@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pyarrow.csv as arrow_csv
@@ -8,18 +6,14 @@ import pytest
 from specbench.errors import UsageError
 from specbench.runs.frames import SAMPLES, Selection, read_samples, rows_of
 
-
-def write(folder: Path, frame: pd.DataFrame) -> Path:
-    folder.mkdir(exist_ok=True)
-    frame.to_csv(folder / "samples.csv", index=False)
-    return folder
+from ..synthetic import write_samples
 
 
 def test_samples_keep_their_types_on_disk(tmp_path, samples):
     names = ["NA", "007", "null", "1e5", 'ü, "quoted"', "two\nlines"]
     samples = samples.assign(sample_id=np.resize(names, len(samples)), repeat=range(len(samples)))
     measured = {"rouge1": 0.5, "accuracy-flexible": np.nan, "bleu_terms": "1 2"}
-    stored = read_samples(write(tmp_path / "run", samples.assign(note="x", **measured)))
+    stored = read_samples(write_samples(tmp_path / "run", samples.assign(note="x", **measured)))
     assert list(stored) == [*SAMPLES, "accuracy-flexible", "rouge1", "bleu_terms"]
     pd.testing.assert_frame_equal(stored, samples.assign(**measured)[list(stored)])
     assert (stored["weight"].dtype, stored["draft_length"].dtype) == ("float64", "int64")
@@ -40,7 +34,7 @@ def test_a_folder_of_runs_means_all_runs_in_it(tmp_path, make):
     for name in ("b", "a", "c"):
         run = make({"run_id": name, "weight": 0.1}, {"run_id": name, "accepted": None})
         expected.append(run.assign(rouge1=0.5) if name == "c" else run)
-        write(tmp_path / name, expected[-1])
+        write_samples(tmp_path / name, expected[-1])
     (tmp_path / "figures").mkdir()
     b, a, c = expected
     for paths, order in (([tmp_path], [a, b, c]), ([tmp_path / "c", tmp_path], [c, a, b])):
@@ -50,7 +44,7 @@ def test_a_folder_of_runs_means_all_runs_in_it(tmp_path, make):
 
 def test_the_one_bad_table_of_many_is_named(tmp_path, make):
     for name in "abcd":
-        write(tmp_path / name, make({"run_id": name}))
+        write_samples(tmp_path / name, make({"run_id": name}))
     good = (tmp_path / "c" / "samples.csv").read_text()
     without = make({"run_id": "c"}).drop(columns="quality").to_csv(index=False)
     for text, complaint in (

@@ -36,9 +36,11 @@ class Fake:
 class Quiet(BaseHTTPRequestHandler):
     """Answers with JSON or bytes, and prints nothing."""
 
-    def reply(self, code: int, answer: Any) -> None:
+    def reply(self, code: int, answer: Any, headers: dict[str, str] | None = None) -> None:
         content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
         self.send_response(code)
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()

@@ -74,10 +74,7 @@ def test_a_list_of_models_is_asked_for_when_the_server_wants_it(monkeypatch, sta
         def do_GET(self):
             Busy.asked += 1
             if Busy.asked % 3:
-                self.send_response(status)
-                self.send_header("Retry-After", "0")
-                self.send_header("Content-Length", "0")
-                self.end_headers()
+                self.reply(status, b"", {"Retry-After": "0"})
             else:
                 super().do_GET()
 

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from specbench.analysis.report.build import build
-from specbench.cli.app import main
+
+from ...cli.conftest import measured
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome", "chromium-headless-shell")
 NAMED = "SPECBENCH_TEST_BROWSER"
@@ -37,15 +38,8 @@ Ask = Callable[..., Any]
 @pytest.fixture(scope="session")
 def finished(once) -> Path:
     """A run of two tasks, ten prompts and four methods."""
-    methods, tasks = ",".join(METHODS), ",".join(TASKS)
-    line = f"run -m {methods} --set weight=0.4 -t {tasks} -n 10 --max-new-tokens 16"
-
-    def measure(folder: Path) -> None:
-        with pytest.raises(SystemExit) as exit:
-            main([*line.split(), "--no-progress", "--device", "cpu", "--output", str(folder)])
-        assert exit.value.code == 0
-
-    return once("reported", measure)
+    line = f"--set weight=0.4 -t {','.join(TASKS)} -n 10 --max-new-tokens 16"
+    return once("reported", lambda folder: measured(folder, line))
 
 
 @pytest.fixture(scope="session")

@@ -29,6 +29,7 @@ from specbench.runs.frames import CELL
 from specbench.runs.records import latest_records
 from specbench.runs.run import read_run
 
+from ...cli.made import configure, lines
 from ...synthetic import samples
 from ..figures.made import from_samples, sample
 from .conftest import METHODS, TASKS
@@ -71,22 +72,17 @@ def evil(finished, tmp_path_factory) -> str:
     decode = run_decoder(read_run(folder))
     ids = [i for c in EVIL for i in range(3, 300) if decode([i]) == c]
     assert decode(ids) == EVIL
-    lines = []
-    for line in (folder / "samples.jsonl").read_text().splitlines():
-        record = json.loads(line)
-        record |= {"token_ids": ids, "sample_id": EVIL + record["sample_id"], "head": EVIL}
-        rounds = {"proposed": 0, "accepted": 0, "emitted": 1, "rejected": ids[0]}
-        rounds |= {"agreed": [], "expected": [], "weights": []}
-        record["per_round"] = {name: [value] * len(ids) for name, value in rounds.items()}
-        lines.append(json.dumps(record))
-    (folder / "samples.jsonl").write_text("\n".join(lines) + "\n")
-    examples = map(json.loads, (folder / "examples.jsonl").read_text().splitlines())
-    changed = [e | {"id": EVIL + e["id"], "prompt": EVIL, "reference": EVIL} for e in examples]
-    (folder / "examples.jsonl").write_text("".join(json.dumps(e) + "\n" for e in changed))
+    rounds = {"proposed": 0, "accepted": 0, "emitted": 1, "rejected": ids[0]}
+    rounds |= {"agreed": [], "expected": [], "weights": []}
+    per_round = {name: [value] * len(ids) for name, value in rounds.items()}
+    spoilt = {"token_ids": ids, "head": EVIL, "per_round": per_round}
+    asked = {"prompt": EVIL, "reference": EVIL}
+    for file, name, more in (("samples", "sample_id", spoilt), ("examples", "id", asked)):
+        spoil = lambda row, name=name, more=more: row | more | {name: EVIL + row[name]}  # noqa: E731
+        lines(folder / f"{file}.jsonl", lambda rows, spoil=spoil: [*map(spoil, rows)])
     summary, quoted = (folder / "summary.csv").read_text(), EVIL.replace('"', '""')
     (folder / "summary.csv").write_text(summary.replace("bundled", f'"{quoted}"'))
-    config = json.loads((folder / "config.json").read_text()) | {"notes": [EVIL]}
-    (folder / "config.json").write_text(json.dumps(config))
+    configure(folder, lambda config: config.update(notes=[EVIL]))
     return build([folder]).html
 
 
@@ -206,9 +202,7 @@ def test_a_run_without_traces_or_end_is_still_reported(finished, tmp_path, monke
     monkeypatch.chdir(tmp_path)  # folders are shown relative to it
     folder = tmp_path / "run"
     shutil.copytree(finished, folder)
-    config = json.loads((folder / "config.json").read_text())
-    config["progress"]["state"] = "interrupted"
-    (folder / "config.json").write_text(json.dumps(config))
+    configure(folder, lambda config: config["progress"].update(state="interrupted"))
     (folder / "environment.json").unlink()
     for name in ("examples.jsonl", "samples.jsonl"):
         (folder / name).unlink()

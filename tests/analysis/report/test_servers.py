@@ -22,6 +22,7 @@ from specbench.runs.frames import Selection
 from specbench.runs.model import SampleRecord
 from specbench.tasks.example import Example
 
+from ...cli.made import configure
 from ...synthetic import sample_record, samples, write_records
 
 ARMS = {"plain": 1.0, "fast": 0.5}
@@ -54,10 +55,9 @@ def served(tmp_path: Path) -> Path:
     """A run of two servers whose configuration names folders of a machine."""
     folder = write_records(tmp_path / "home" / "secret" / "run", [])
     (folder / "samples.jsonl").write_bytes(b"".join(record.line() for record in answers()))
-    config = json.loads((folder / "config.json").read_text())
-    config["servers"] = [{"name": arm, "model": arm, "prompts": "chat"} for arm in ARMS]
-    config["pair"] = {"name": "m", "target": "/home/secret/models/big.gguf"}
-    (folder / "config.json").write_text(json.dumps(config))
+    servers = [{"name": arm, "model": arm, "prompts": "chat"} for arm in ARMS]
+    pair = {"name": "m", "target": "/home/secret/models/big.gguf"}
+    configure(folder, lambda config: config.update(servers=servers, pair=pair))
     command = "specbench run --server plain=http://host:8000/v1 -o /home/secret/run"
     (folder / "environment.json").write_text(json.dumps({"command": command.split()}))
     write_tables(folder)
@@ -77,9 +77,8 @@ def test_a_page_of_servers_opens_with_the_answer_of_compare_and_names_no_folder(
     of_fast = build([served], Selection(methods=["fast"])).html
     ends = of_fast.partition("Ends of answers")[2].partition("</table>")[0]
     assert "fast" in ends and "plain" not in ends
-    config = json.loads((served / "config.json").read_text())
-    config["progress"] = {"state": "interrupted", "samples": 1}
-    (served / "config.json").write_text(json.dumps(config))
+    progress = {"state": "interrupted", "samples": 1}
+    configure(served, lambda config: config.update(progress=progress))
     unanswered = build([served])
     assert "run is incomplete: interrupted" in unanswered.html and "secret" not in unanswered.html
     assert any("add --against METHOD --margin POINTS" in note for note in unanswered.notes)

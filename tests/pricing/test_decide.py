@@ -234,7 +234,7 @@ def test_what_is_shown_to_pay_stands_before_what_may_be_faster():
     assert answer(pair_decision).startswith("Speculate at batch 1 with model: N = ")
 
 
-def test_mean_lengths_have_names_and_n_and_the_largest_possible_n_is_remarked():
+def test_mean_lengths_have_names_and_n_and_a_best_n_below_the_largest_has_no_remark():
     for texts, drafts, is_share, expected in (
         (["2.9"], 4, False, {"": (2.9, 4)}),
         (["mtp=2.4@3", "eagle3=2"], 5, False, {"mtp": (2.4, 3), "eagle3": (2.0, 5)}),
@@ -246,9 +246,6 @@ def test_mean_lengths_have_names_and_n_and_the_largest_possible_n_is_remarked():
                 mean_lengths("--x", [wrong], 3)
         with pytest.raises(UsageError, match="give that N"):
             mean_lengths("--x", ["2"], None)
-    few = decide([rounds_of_rates([0.9] * 4, MODEL)], costs(), (1,), (1, 2, 3))
-    (said,) = remarks(few, [])
-    assert said.startswith("model: N = 3 is the largest that was priced, and the best at batch 1,")
     assert not list(remarks(computed(0.9, batches=(1,)), []))
 
 

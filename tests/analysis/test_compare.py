@@ -9,7 +9,7 @@ from specbench.analysis.statistics.front import front_of, gap_between
 from specbench.analysis.statistics.points import settings_of
 from specbench.analysis.tables.verdict_tables import between_tables, verdict_tables
 from specbench.analysis.verdicts.compare import compare, verdicts
-from specbench.analysis.verdicts.contrasts import ALONE, COMPARISON, CONTROL, FRONT, OWN
+from specbench.analysis.verdicts.contrasts import ALONE, COIN, COMPARISON, CONTROL, FRONT, OWN
 from specbench.analysis.verdicts.two_runs import EQUAL, between_runs
 from specbench.analysis.verdicts.words import MISSING
 
@@ -254,11 +254,12 @@ def test_what_a_method_lacks_is_counted_and_the_rest_is_compared(frame):
 
 def test_static_weights_are_placed_beside_a_coin_and_a_short_front_gives_no_verdict(frame, stored):
     middle = frame[frame["method"] == "static"].assign(weight=0.5, accepted=15, quality=0.3)
-    beside_coin = compare(pd.concat([frame, middle]), ["acceptance"]).rows.query("against == @COIN")
+    both = pd.concat([frame, middle])
+    beside_coin = compare(both, ["acceptance"]).rows.query(f"against == {COIN!r}")
     assert list(beside_coin["label"]) == ["static w=0.5"] * 2
     # The coin runs from (0.4, 0.8) to (1, 0.2).
     assert beside_coin["value"].to_numpy() == pytest.approx(0.3 - 0.6)
-    assert not any("measure more weights" in n for n in compare(pd.concat([frame, middle])).notes)
+    assert not any("measure more weights" in n for n in compare(both).notes)
     # Of w = 0.5 alone: unmeasured weights may accept more at any quality.
     short = frame.assign(weight=frame["weight"] + 0.5)
     short.loc[short["method"] == "static", "accepted"] = 15

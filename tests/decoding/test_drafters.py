@@ -31,7 +31,7 @@ from specbench.methods.laws import Next, likeliest
 from specbench.runs.labels import DEFAULT_DRAFTER
 from specbench.training.rollouts import _draft_law
 
-from ..engine.tiny import pair_of, tiny_pair
+from ..engine.tiny import FAMILIES, pair_of, tiny_pair
 from .exact import LOWEST_P, Tokens, p_value
 from .helpers import GREEDY, module_drafter, run, run_all, said
 from .test_law import CERTAIN, LENGTH, VOCABULARY, N, lookup_pair, sample
@@ -80,6 +80,15 @@ def test_rules_receive_the_one_hot_q_that_the_draft_is_drawn_from(method, parame
     if parameters:  # the emitted distribution depends on q
         soft = enumeration().law(partial(laws.static, **parameters), N, 1)
         assert p_value(samples, soft) < CERTAIN
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_greedy_texts_with_copied_drafts_are_the_targets_own(family):
+    pair = tiny_pair(family)
+    how = {"sampling": GREEDY, "drafter": LOOKUP}
+    alone, with_lookup = (run_all(pair, rule, REQUESTS, **how) for rule in (None, strict.sd))
+    assert [t.token_ids for t in with_lookup] == [t.token_ids for t in alone]
+    assert any(t.rounds[0].proposed for t in with_lookup)
 
 
 @pytest.mark.parametrize("drafter", [LOOKUP, LIKELIEST], ids=str)

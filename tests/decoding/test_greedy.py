@@ -3,10 +3,13 @@
 from dataclasses import replace
 
 import pytest
+import torch
 
 from specbench.decoding.loop import Request
 from specbench.decoding.records import RoundRecord
+from specbench.engine.prompts import encode
 from specbench.methods.strict import sd
+from specbench.tasks.task import load_task
 from specbench.validation.greedy import TIE
 
 from ..engine.tiny import FAMILIES, random_prompt, tiny_pair
@@ -45,6 +48,25 @@ def test_texts_and_their_ends_are_those_of_generate(family):
             if n == 5:
                 accepted |= {record.accepted for record in output.rounds}
     assert ends_cut and ends_eos and {0, 1, 5} <= accepted, "the cases show too little"
+
+
+def test_greedy_texts_of_the_bundled_pair_are_those_of_generate(mini):
+    pair, ended_inside = mini, 0
+    assert pair.target.dtype == torch.float32
+    for task in ("mini-math", "mini-headline"):
+        (example,) = load_task(task).examples("test", limit=1)
+        prompt = encode(pair.tokenizer, example.prompt).ids
+        expected = generate(pair, prompt, 128)  # every answer ends earlier
+        text = [token for token in expected if token not in pair.eos_ids]
+        for n in (0, 5):
+            settings = {"sampling": GREEDY, "draft_length": n}
+            output = run(pair, prompt, sd, max_new_tokens=128, **settings)
+            assert (output.token_ids, output.stopped_by) == (text, "eos")
+            assert output.output_tokens == len(expected)
+            ended_inside += output.rounds[-1].emitted == output.rounds[-1].accepted < n
+        cut = run(pair, prompt, sd, max_new_tokens=13, **settings)
+        assert (cut.token_ids, cut.stopped_by) == (expected[:13], "length")
+    assert ended_inside  # otherwise no end token occurred within a block
 
 
 PROMPT = random_prompt(5)

@@ -153,14 +153,18 @@ def most_texts(
 def require_fits_machine(
     server: Deployment, target: ServedModel, drafting: DraftPasses, workload: Workload, batch: int
 ) -> None:
-    """Refuse a batch or a target that the machines cannot hold."""
-    queries, heads = target.shape.heads, target.shape.kv_heads
-    fitting = [n for n in range(2, queries + 1) if 0 == queries % n == min(heads % n, n % heads)]
-    require(
-        server.together == 1 or server.gpus in fitting,
-        f"--gpus {server.gpus} cannot share the {queries} heads and {heads} key-value heads of the "
-        f"target: choose {' or '.join(map(str, fitting[:4])) or 1}",
-    )
+    """Refuse a batch or models that the machines cannot hold."""
+    shapes = [("target", target.shape)]
+    shapes += [("draft", drafting.model.shape)] if drafting.model else []
+    for role, shape in shapes:
+        queries, heads = shape.heads, shape.kv_heads
+        sharing = (n for n in range(2, queries + 1) if queries % n == 0)
+        fitting = [n for n in sharing if min(heads % n, n % heads) == 0]
+        require(
+            server.together == 1 or server.gpus in fitting,
+            f"--gpus {server.gpus} cannot share the {queries} heads and {heads} key-value heads of "
+            f"the {role}: choose {' or '.join(map(str, fitting[:4])) or 1}",
+        )
     most = most_texts(server, target, drafting, workload)
     needed = target.bytes_stored + (drafting.model.bytes_stored if drafting.model else 0)
     if most < 1:

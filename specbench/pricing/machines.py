@@ -142,6 +142,10 @@ def find_machine(name: str) -> Machine:
     key = next(key for key, one in machines().items() if one == machine)
     typed = _GENERAL.sub(" ", _NO_CHIP.sub(" ", _COUNT.sub(" ", name.lower())))
     unmatched = words_of(typed) - words_of(" ".join((key, machine.description, *machine.names)))
+    size = re.search(r"(\d+) ?gi?b\b", name.lower())
+    if size and machine.kind != "unified":
+        is_other = abs(float(size[1]) * GIB / machine.memory - 1) > 0.1
+        unmatched |= {f"{size[1]} GB"} if is_other else frozenset()
     require(
         not unmatched,
         f"no figures of a machine `{shown(name)}`: did you mean `{key}` ({machine.description}), "

@@ -13,7 +13,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -65,7 +65,9 @@ def read_reports(paths: Sequence[Path], batches: Sequence[int] = ()) -> Costs:
         by_rows[names.index(entry.model)][entry.rows] = entry.seconds
     of_target, of_draft = by_rows
     batches = sorted(batches) or [1]
-    longest = max(of_target) // max(batches) - 1
+    grid = sorted(of_target)
+    gaps = (rows for rows, after in pairwise(grid) if after > 2 * rows)  # not to interpolate over
+    longest = next(gaps, grid[-1]) // max(batches) - 1
     require(
         longest >= 1 and min(of_target) <= min(batches),
         f"{source} has passes of the target over {', '.join(map(str, sorted(of_target)))} tokens: "

@@ -160,7 +160,9 @@ def bits_of(text: str) -> float | None:
     name = text.lower()
     if match := _OF_FILES.search(name):
         return int(match[1]) + _MORE_BITS[int(match[1])]
-    return next((bits for form, bits in _FORMATS.items() if re.search(form, name)), None)
+    known = (bits for form, bits in _FORMATS.items() if re.search(form, name))
+    other = re.search(r"(?<![\d.])(\d(?:\.\d+)?)-?(?:bit|bpw)", name)  # of MLX and ExLlama
+    return next(known, float(other[1]) if other else None)
 
 
 def precision_of(weights: str) -> Precision | None:
@@ -170,6 +172,11 @@ def precision_of(weights: str) -> Precision | None:
         return None
     is_file = _OF_FILES.search(weights.lower())
     return Precision(bits, bits if is_file or bits >= 16 else 16)
+
+
+_UNCACHED = ("linear_attention", "mamba", "mamba2", "conv")  # kinds of layers of configurations
+# Words by which a name means another model than an entry without them.
+_OTHER = {"mini", "flash", "nano", "distill", "draft", "multimodal", "n"}
 
 
 def words_of(name: str) -> frozenset[str]:
@@ -199,10 +206,21 @@ def known_shapes() -> dict[str, Shape]:
 def known_shape(name: str) -> Shape | None:
     """Return the shape of a well-known model that a name means, whatever its owner and suffixes.
 
+    A name with another size, or with a word that makes it another model, means none.
+
     >>> known_shape("RedHatAI/Meta-Llama-3.1-8B-Instruct-AWQ-INT4").width
     4096
     """
-    return nearest(name.rstrip("/").rpartition("/")[2], known_shapes())
+    short = name.rstrip("/").rpartition("/")[2]
+    words = words_of(short)
+    telling = words & _OTHER | {word for word in words if re.fullmatch(r"[\d.]+b", word)}
+    telling |= {"v"} if re.search(r"\dv\b", short.lower()) else set()  # which sees
+    table = {
+        key: shape
+        for key, shape in known_shapes().items()
+        if telling <= words_of(" ".join((key, *shape.names, shape.repository or "")))
+    }
+    return nearest(short, table)
 
 
 def read_config(file: Path) -> dict[str, Any]:
@@ -229,6 +247,8 @@ def shape_of_config(values: Mapping[str, Any], name: str) -> Shape:
         kinds = value("layer_types", default=[])
         pattern = value("sliding_window_pattern")
         windowed = kinds.count("sliding_attention") or (pattern and layers - layers // pattern)
+        if not kinds and not pattern and value("use_sliding_window", default=True):
+            windowed = layers // 2 if "gemma2" in str(value("model_type")) else layers
         experts = value("num_experts", "n_routed_experts", "num_local_experts")
         expert_width = value("moe_intermediate_size") or config.get("intermediate_size", 0)
         shared = value("shared_expert_intermediate_size") or (
@@ -249,7 +269,7 @@ def shape_of_config(values: Mapping[str, Any], name: str) -> Shape:
             expert_width=expert_width if experts else 0,
             shared_width=shared,
             dense_layers=value("first_k_dense_replace"),
-            cached_layers=layers - kinds.count("linear_attention")
+            cached_layers=layers - sum(map(kinds.count, _UNCACHED))
             if kinds
             else layers // (value("full_attention_interval") or 1),
             windowed_layers=windowed if value("sliding_window") else 0,

@@ -258,6 +258,7 @@ def write_sample_table(
     """Write a table of the samples that were decoded; return whether there are any."""
     rows = [_row(record) for record in records if record.status != ERROR]
     for row in rows:
+        row.pop(SAME_PROMPT, None)  # examples tell, and no record
         if first := same_prompts.get((row["task"], row["sample_id"])):
             row[SAME_PROMPT] = first
     columns = [name for name in schema("measured") if any(name in row for row in rows)]

@@ -162,8 +162,7 @@ class Run:
         samples = records.latest_records(self.folder, needed)
         first = records.prompts_of(self.folder)
         for record in samples:
-            if prompt := first.get((record.task, record.sample_id)):
-                record.same_prompt_as = prompt
+            record.same_prompt_as = first.get((record.task, record.sample_id))
         return samples
 
 

@@ -8,8 +8,11 @@ from statistics import fmean
 
 import pytest
 
+from specbench.runs.run import read_run
+
 from ..synthetic import rows
 from .conftest import Cli
+from .made import edit_records
 
 PENS = "Tom has {} pens and then buys 7 boxes of pens. How many?"
 QUESTIONS = [
@@ -101,6 +104,11 @@ def test_prompts_with_the_same_text_count_once(cli, tmp_path):
     for result in (done, shown):
         assert "twice: 2 examples repeat the prompt of another one" in result.err
     assert {row["n"] for row in json.loads(shown.out)["verdicts"]} == {10}
+    edit_records(Path("r"), lambda records: [r.update(same_prompt_as="0") for r in records])
+    assert {row["sample_id"]: row["same_prompt_as"] for row in rows(Path("r"))} == same
+    assert all(
+        r.same_prompt_as != "0" for r in read_run(Path("r")).records() if r.sample_id != "10"
+    )
     assert cli("verify", "r", "-n", "0").code == 0
 
 

@@ -148,6 +148,9 @@ def test_several_texts_are_rows_of_a_pass_and_one_token_that_of_generation(targe
     assert read_reports([target]).seconds(1, 0, LOOKUP)[0] == pytest.approx(0.050)
     costs = read_reports([target], [1, 2])
     assert list(costs.lengths) == [0, 1, 2, 3]
+    target.write_text(json.dumps([tests[0], tests[1] | {"n_prompt": 512}]))
+    with pytest.raises(UsageError, match="over 1, 512 tokens: measure 1 to 2 or more"):
+        read_reports([target])  # no line is drawn from 1 to 512
     assert costs.seconds(2, 3, LOOKUP)[0] == pytest.approx(0.026)
     assert costs.seconds(2, 0, LOOKUP)[0] == pytest.approx(0.014)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from specbench.engine.pairs import PAIRS_FILE, get_pair
+from specbench.engine.pairs import PAIRS_FILE, PairSpec, get_pair
 from specbench.errors import UsageError
 from specbench.pricing import shapes
 from specbench.pricing.heads import drafting_of, kind_called, require_fits
@@ -21,6 +21,7 @@ from specbench.pricing.machines import (
     known_machine,
     machines,
 )
+from specbench.pricing.source import Place
 
 from ..told import DATA
 
@@ -74,7 +75,8 @@ def test_layers_without_a_window_keep_fewer_numbers_in_gemma_4():
 
 
 @pytest.mark.parametrize(
-    "name", ["Arc Pro B580", "RTX 4070 Super", "RTX 5090 D", "Radeon RX 7900 XTX Turbo"]
+    "name",
+    ["Arc Pro B580", "RTX 4070 Super", "RTX 5090 D", "Radeon RX 7900 XTX Turbo", "RTX 4060 Ti 8GB"],
 )
 def test_a_near_name_is_asked_back(name):
     with pytest.raises(UsageError, match=r"did you mean `[\w-]+` \("):
@@ -107,12 +109,17 @@ def test_formats_have_bits():
         **{"UD-Q4_K_XL": (4.9, 4.9), "q8_0": (8.5, 8.5), "IQ3_XS": (3.9, 3.9)},
         **{"NVFP4": (4.5, 16), "model-q6_k.gguf": (6.6, 6.6)},
         **{"7B-GPTQ-Int8": (8, 16), "7B-GPTQ-Int4": (4.25, 16), "7B-Int8-GPTQ": (8, 16)},
-        **{"gptq-8bit-128g": (8, 16), "w4a16-gptq": (4.25, 16)},
+        **{"gptq-8bit-128g": (8, 16), "w4a16-gptq": (4.25, 16), "8B-6bit": (6, 16)},
+        **{"exl2-4.65bpw": (4.65, 16), "32bit float32": (32, 32)},
     }
     assert {text: shapes.precision_of(text) for text in bits} == {
         text: (*layers_and_head, 16) for text, layers_and_head in bits.items()
     }
     assert shapes.precision_of("seven") is None
+    for name, dtype, layers in (("14B-AWQ", "float16", 4.25), ("14B", "float32", 32)):
+        pair = PairSpec("p", f"Qwen/Qwen3-{name}", None, dtype=dtype)
+        for forms in ((), (None, dtype)):  # in which quantised weights are computed
+            assert Place("h100", forms=forms).model("target", pair).precision.layers == layers
 
 
 def test_a_configuration_a_folder_and_a_description_give_the_same_shape(tmp_path):
@@ -126,6 +133,16 @@ def test_a_configuration_a_folder_and_a_description_give_the_same_shape(tmp_path
     gemma, known = shapes.shape_of_config(nested, "g"), shapes.known_shapes()["gemma-3-12b"]
     assert gemma.tied and (gemma.windowed_layers, gemma.window) == (40, 1024)
     assert gemma.values_cached(10_000) == known.values_cached(10_000)
+    for further, windowed in (
+        ({}, 32),
+        ({"model_type": "gemma2"}, 16),
+        ({"layer_types": ["x"]}, 0),
+    ):
+        cut = shapes.shape_of_config(config | {"sliding_window": 512} | further, "w")
+        assert (cut.window, cut.windowed_layers) == (512, windowed)
+    mixed = {"layer_types": ["mamba"] * 20 + ["conv"] * 4 + ["full_attention"] * 8}
+    few_cached = shapes.shape_of_config(config | mixed, "m")
+    assert few_cached.values_cached(9) == described.shape.values_cached(9) / 4
     hybrid = shapes.shape_of_config(config | {"full_attention_interval": 4}, "q")
     assert hybrid.values_cached(9) == described.shape.values_cached(9) / 4
     (tmp_path / "config.json").write_text(

@@ -83,6 +83,7 @@ def test_a_near_name_is_asked_back(name):
         find_machine(name)
     assert find_machine("Arc Pro B60").memory > find_machine("Arc B580").memory
     assert find_machine("NVIDIA H100 80GB HBM3") == machines()["h100"]
+    assert find_machine("Apple M4 Max 48GB") == machines()["m4-max"]  # sold with other sizes
 
 
 def test_names_may_count_devices_and_begin_with_an_engine():
@@ -115,11 +116,12 @@ def test_formats_have_bits():
     assert {text: shapes.precision_of(text) for text in bits} == {
         text: (*layers_and_head, 16) for text, layers_and_head in bits.items()
     }
-    assert shapes.precision_of("seven") is None
+    assert shapes.precision_of("seven") is None and shapes.precision_of("12bit") is None
     for name, dtype, layers in (("14B-AWQ", "float16", 4.25), ("14B", "float32", 32)):
         pair = PairSpec("p", f"Qwen/Qwen3-{name}", None, dtype=dtype)
         for forms in ((), (None, dtype)):  # in which quantised weights are computed
             assert Place("h100", forms=forms).model("target", pair).precision.layers == layers
+        assert Place("h100", forms=("8bit",)).model("target", pair).precision.layers == 8
 
 
 def test_a_configuration_a_folder_and_a_description_give_the_same_shape(tmp_path):
@@ -137,6 +139,7 @@ def test_a_configuration_a_folder_and_a_description_give_the_same_shape(tmp_path
         ({}, 32),
         ({"model_type": "gemma2"}, 16),
         ({"layer_types": ["x"]}, 0),
+        ({"use_sliding_window": False}, 0),
     ):
         cut = shapes.shape_of_config(config | {"sliding_window": 512} | further, "w")
         assert (cut.window, cut.windowed_layers) == (512, windowed)

@@ -136,10 +136,8 @@ def test_a_configuration_a_folder_and_a_description_give_the_same_shape(tmp_path
     assert gemma.tied and (gemma.windowed_layers, gemma.window) == (40, 1024)
     assert gemma.values_cached(10_000) == known.values_cached(10_000)
     for further, windowed in (
-        ({}, 32),
-        ({"model_type": "gemma2"}, 16),
-        ({"layer_types": ["x"]}, 0),
-        ({"use_sliding_window": False}, 0),
+        *(({}, 32), ({"model_type": "gemma2"}, 16)),
+        *(({"layer_types": ["x"]}, 0), ({"use_sliding_window": False}, 0)),
     ):
         cut = shapes.shape_of_config(config | {"sliding_window": 512} | further, "w")
         assert (cut.window, cut.windowed_layers) == (512, windowed)

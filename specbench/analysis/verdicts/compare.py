@@ -281,6 +281,7 @@ def _coin(run: pd.DataFrame) -> Iterator[Row]:
         if (weights["ci_high"] < 0).all():
             first = rows_of(weights)[0]
             points = -shown_metric(first["quality_metric"])[1] * weights["value"]
+            ends = dict.fromkeys(f"{end:.1f}" for end in (points.min(), points.max()))
             yield {
                 "method": first["method"],
                 "label": "static",
@@ -291,6 +292,6 @@ def _coin(run: pd.DataFrame) -> Iterator[Row]:
                 "sentence": (
                     "no measured weight is worth it here: answering some prompts with sd and the "
                     "rest with the draft alone beats every one between 0 and 1 by "
-                    f"{points.min():.1f} to {points.max():.1f} points at equal acceptance"
+                    f"{' to '.join(ends)} points at equal acceptance"
                 ),
             }

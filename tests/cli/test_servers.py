@@ -90,7 +90,6 @@ def test_the_pair_gives_token_ids_and_text_stays_text(cli):
 
 
 def test_thoughts_that_the_prompt_begins_are_not_scored(cli, monkeypatch):
-    """A text of the limit's length was scored by the numbers in its thoughts."""
     monkeypatch.setattr(measurements, "begins_thoughts", lambda *_: True)
     Path("asked.jsonl").write_text('{"prompt": "2 + 2?", "reference": "#### 4"}', encoding="utf-8")
     words = ["four", " is", " #### 4"]

@@ -128,7 +128,6 @@ def test_the_same_command_retries_what_failed(tmp_path, monkeypatch):
 
 
 def test_a_failure_takes_no_sample_away(tmp_path):
-    """As of a prompt that is decoded again beside one that failed."""
     with Store.open(tmp_path / "r", "run", CONFIG, summarise=brief_summary) as store:
         for number, quality in ((0, 1.0), (1, None), (1, 1.0)):
             failed = {"status": "error", "error": "no"} if quality is None else {}

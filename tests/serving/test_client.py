@@ -142,7 +142,6 @@ def test_requests_are_sent_at_once_and_answers_keep_their_order():
 
 
 def test_connections_are_open_before_the_clock_starts():
-    """A handshake was in the time of the arm whose connections had been idle for longer."""
     requests: defaultdict[Handler, list[str]] = defaultdict(list)  # by connection
 
     class Listening(Handler):

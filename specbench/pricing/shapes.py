@@ -214,7 +214,8 @@ def known_shape(name: str) -> Shape | None:
     short = name.rstrip("/").rpartition("/")[2]
     words = words_of(short)
     telling = words & _OTHER | {word for word in words if re.fullmatch(r"[\d.]+b", word)}
-    telling |= {"v"} if re.search(r"\dv\b", short.lower()) else set()  # which sees
+    if re.search(r"\dv\b", short.lower()):  # GLM-4.5V, which also reads images
+        telling |= {"v"}
     table = {
         key: shape
         for key, shape in known_shapes().items()

@@ -86,10 +86,10 @@ class Place:
         """Return a model of a pair with the precision of its weights and caches."""
         model = find_model(pair.models[role], pair.architecture.get(role))
         number = list(pair.models).index(role)
-        forms: list[str | None] = [*self.weights[number : number + 1]]
-        of_computing = (form for form in (*self.forms, pair.dtype) if form not in (None, AUTO))
-        is_quantised = model.precision.layers < 16  # whatever it is computed in
-        forms += [f for f in of_computing if not is_quantised or (bits_of(str(f)) or 0) < 16]
+        forms = [form for form in (*self.forms, pair.dtype) if form not in (None, AUTO)]
+        if model.precision.layers < 16:  # quantised weights are computed in 16 bits or more
+            forms = [form for form in forms if (bits_of(str(form)) or 0) < 16]
+        forms = [form for form in self.weights[number : number + 1] if form != AUTO] + forms
         form = next(iter(forms), None)
         for option, text in (("--weights", form), ("--cache", self.cache)):
             valid = text is None or bits_of(text) is not None

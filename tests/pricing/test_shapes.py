@@ -122,6 +122,8 @@ def test_formats_have_bits():
         for forms in ((), (None, dtype)):  # in which quantised weights are computed
             assert Place("h100", forms=forms).model("target", pair).precision.layers == layers
         assert Place("h100", forms=("8bit",)).model("target", pair).precision.layers == 8
+        automatic = Place("h100", weights=("auto",)).model("target", pair)
+        assert automatic.precision.layers == layers
 
 
 def test_a_configuration_a_folder_and_a_description_give_the_same_shape(tmp_path):

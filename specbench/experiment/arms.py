@@ -44,7 +44,7 @@ _COUNTER = re.compile(
     r"^\w+:spec_decode_num_(drafts|draft_tokens|accepted_tokens)_total\S* "
     r"(\d+(?:\.\d+)?(?:e\+\d\d)?)$"
 )
-_OF_PROMPT = (400, 413, 422)  # statuses, after a prompt that was taken with the same options
+_OF_PROMPT = (400, 413, 422)  # statuses of a prompt: the warm-up was taken with the same options
 # What servers say of a prompt that is longer than their context; another one may fit.
 _TOO_LONG = re.compile(
     r"context[ _-]?(length|window|size)|too[ _]long|maximum .{0,40}(length|tokens)|"
@@ -222,7 +222,7 @@ class ArmRunner:
         self, arm: Arm, bodies: Sequence[Mapping[str, Any]], requests: int
     ) -> list[Streamed]:
         of_arm = self._servers[arm.name]
-        # A server's time begins when it is connected.
+        # Open connections first: handshakes are no time of the server's.
         self._client.get_content(f"{of_arm.base}/models", min(requests, len(bodies)))
         path = of_arm.chat_endpoint if arm.prompts == CHAT else of_arm.endpoint
         return self._client.stream(path, bodies, requests)

@@ -183,15 +183,10 @@ def read_answer(
         f"{server} reports more accepted drafts than drafts: measure it without this report",
     )
     first_token = times[0].seconds if streams and not came_at_once else None
-    between: float | None = None  # seconds, after the tokens that came first
+    between: float | None = None
     if first_token is not None and output_tokens:
-        first = times[0]
-        later = output_tokens - max(output_tokens * first.size / max(size, 1), 1)
-        if 0 < first.tokens < output_tokens or len(times) >= output_tokens - 1:
-            later = output_tokens - (first.tokens or 1)
-        ends = [times[-1].seconds, *(chunks.ended if stopped_by == "eos" else ())]
-        seconds = max(ends) - first_token
-        between = seconds / later if seconds > 0 and later > 0 else None
+        end = max([times[-1].seconds, *(chunks.ended if stopped_by == "eos" else ())])
+        between = delivered.seconds_between(times, end, output_tokens, size)
     contradictions = [contradiction, delivered.HIDDEN if counted and hidden else ""]
     contradictions += [delivered.UNSTOPPED if unstopped else ""]
     contradictions += [delivered.AT_ONCE if streams and came_at_once else ""]
@@ -210,14 +205,6 @@ def read_answer(
     )
 
 
-class _Part(NamedTuple):
-    """When tokens came, how many of them, and their bytes."""
-
-    seconds: float
-    tokens: int  # 0 if the server does not tell
-    size: int
-
-
 class _Chunks(NamedTuple):
     """The parts of a stream."""
 
@@ -228,7 +215,7 @@ class _Chunks(NamedTuple):
     thoughts: list[str]
     calls: dict[Any, list[str]]  # names and arguments of calls of tools, by their number
     token_ids: list[int]
-    times: list[_Part]
+    times: list[delivered.Part]
     ended: list[float]  # when a reason for the end came, as that of the end token
     counts: list[int]  # of tokens so far, by the usage of each part that has tokens
 
@@ -254,8 +241,9 @@ def _read_chunks(streamed: Streamed, chat: bool, server: str) -> _Chunks:
         answer |= {name: part for name, part in value.items() if part not in (None, "")}
         reason = reason_of(choice)
         last |= {n: p for n, p in choice.items() if p is not None and n != "finish_reason"}
-        last |= {} if reason is None else {"finish_reason": reason}
-        chunks.ended.extend([] if reason is None else [seconds])
+        if reason is not None:
+            last["finish_reason"] = reason
+            chunks.ended.append(seconds)
         message = _part(choice, "delta") or _part(choice, "message")
         called = "".join(_called(message, chunks.calls))
         chunks.texts.append(text)
@@ -266,7 +254,7 @@ def _read_chunks(streamed: Streamed, chat: bool, server: str) -> _Chunks:
             so_far = so_far or _count(_part(value, "timings"), "predicted_n")
             chunks.counts.extend([so_far] if so_far else ())
             size = len(f"{text}{thought}{called}".encode(errors="replace"))
-            chunks.times.append(_Part(seconds, len(token_ids) or so_far, size))
+            chunks.times.append(delivered.Part(seconds, len(token_ids) or so_far, size))
     has_end = streamed.is_done or "finish_reason" in last
     complete = bool(last) and has_end and (chat or "text" in last)
     require(complete, f"{server} answers {excerpt(answer)} {lacks}: {API}")
@@ -318,8 +306,8 @@ def _end(chunks: _Chunks, stop: Sequence[str]) -> tuple[str, str | None, str]:
     reason = chunks.choice.get("finish_reason", "stop")  # [DONE] is an end
     require(isinstance(reason, str), f"the server's finish_reason is {excerpt(reason)}: {API}")
     by_word = _part(chunks.answer, VERBOSE).get("stop_type") == "word"  # of llama.cpp, more exact
-    named = map(chunks.choice.get, ("stop_reason", "matched_stop"))  # vLLM, SGLang
-    by_text = any(isinstance(name, str) for name in named) or by_word
+    strings = map(chunks.choice.get, ("stop_reason", "matched_stop"))  # of vLLM, SGLang
+    by_text = any(isinstance(string, str) for string in strings) or by_word
     stopped_by = "stop" if by_text and reason == "stop" else end_of(reason)
     text, unstopped = whole(chunks.texts), ""
     for string in stop:  # which some servers ignore

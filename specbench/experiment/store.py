@@ -284,9 +284,9 @@ class Store(AbstractContextManager["Store"]):
     def _count(self, record: SampleRecord) -> None:
         # The last attempt of a sample counts. A failed one may have been retried with other models.
         names = records.names_of(record)
-        before, status = self._samples.get(names, (record.key, ""))
-        if record.status == ERROR and before == record.key and status not in ("", ERROR):
-            return  # a failure takes no text away
+        before, status = self._samples.get(names, (record.key, ERROR))
+        if not records.replaces(record, before, status):
+            return
         self._finished.discard(before)
         self._samples[names] = (record.key, record.status)
         self._sources[names] = record.sources

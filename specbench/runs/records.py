@@ -171,13 +171,18 @@ def damaged_file(path: Path) -> Path:
     return path.with_name(f"{path.name.partition('.')[0]}.damaged")
 
 
+def replaces(record: SampleRecord, key: str, status: str) -> bool:
+    """Return whether an attempt replaces one with this key and status: no failure does a text."""
+    return record.status != ERROR or record.key != key or status == ERROR
+
+
 def latest_records(path: Path, needed: Collection[str] = ()) -> list[SampleRecord]:
     """Return one record per sample, the last attempt, in the order of the plan."""
     latest: dict[tuple[Any, ...], SampleRecord] = {}
     for record in read_records(path, needed):
         before = latest.setdefault(names := names_of(record), record)
-        if not (record.status == ERROR and before.status != ERROR and before.key == record.key):
-            latest[names] = record  # a failure takes no text away
+        if replaces(record, before.key, before.status):
+            latest[names] = record
     return sorted(latest.values(), key=lambda record: (record.place, record.turn or 0))
 
 
@@ -258,7 +263,7 @@ def write_sample_table(
     """Write a table of the samples that were decoded; return whether there are any."""
     rows = [_row(record) for record in records if record.status != ERROR]
     for row in rows:
-        row.pop(SAME_PROMPT, None)  # examples tell, and no record
+        row.pop(SAME_PROMPT, None)  # the examples decide, whatever a record says
         if first := same_prompts.get((row["task"], row["sample_id"])):
             row[SAME_PROMPT] = first
     columns = [name for name in schema("measured") if any(name in row for row in rows)]

@@ -128,16 +128,16 @@ def test_the_same_command_retries_what_failed(tmp_path, monkeypatch):
 
 
 def test_a_failure_takes_no_sample_away(tmp_path):
+    failed = {"status": "error", "error": "no"}
     with Store.open(tmp_path / "r", "run", CONFIG, summarise=brief_summary) as store:
-        for number, quality in ((0, 1.0), (1, None), (1, 1.0)):
-            failed = {"status": "error", "error": "no"} if quality is None else {}
-            store.append(record(f"t-{number}", **failed))
-        store.append(record("t-0", status="error", error="no"))
+        for name, fields in (("t-0", {}), ("t-0", {"quality": 0.5}), ("t-1", failed), ("t-1", {})):
+            store.append(record(name, **fields))
+        store.append(record("t-0", **failed))
         for error in ("no", "nor now"):
             store.append(record("t-1", key="of other models", status="error", error=error))
     assert store.failed == 1
-    errors = [(r.sample_id, r.error) for r in latest_records(store.folder)]
-    assert errors == [("t-0", None), ("t-1", "nor now")]
+    attempts = [(r.sample_id, r.error, r.quality) for r in latest_records(store.folder)]
+    assert attempts == [("t-0", None, 0.5), ("t-1", "nor now", 1.0)]
 
 
 def test_folders_are_named_by_time_and_label_and_never_shared(tmp_path, monkeypatch):

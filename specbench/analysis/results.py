@@ -258,11 +258,11 @@ class Results:
         try:
             of_tasks = self.selection.whole_tasks(self.decodes["task"].unique())
             runs = {name: whole_run(runs) for name, runs in self._runs.items()}
-            found = remarks(cells_of(of_tasks.of(self._summary)), runs)
+            sentences = remarks(cells_of(of_tasks.of(self._summary)), runs)
             for run, text in slower_methods(of_tasks.of(self.decodes)):
                 is_named = len(runs) < 2 or text.startswith(f"{run}:")
-                found.append(text if is_named else f"{run}: {text}")
-            return found
+                sentences.append(text if is_named else f"{run}: {text}")
+            return sentences
         except UsageError:  # the tables can be read without a summary
             return []
 

@@ -77,9 +77,8 @@ class PairScores:
             part["q"][max(0, drafted - depth) :], part["tv"][max(0, drafted - depth) :] = 0, 1
         columns: dict[str, list[Any]] = {}
         for name, column in parts[0].items():  # [T]
-            if (
-                self.drafter.has_weights and name not in scores.OF_TARGET
-            ):  # else alike at all depths
+            differs_by_depth = self.drafter.has_weights and name not in scores.OF_TARGET
+            if differs_by_depth:
                 column = pad_sequence([part[name] for part in parts])  # [T, D], zeros behind texts
                 column = pad(column, (0, self.depths - depths))
             columns[name] = _rounded(column.tolist())

@@ -166,8 +166,10 @@ def beside_q(scores: Scores) -> Floats:
 def starts(reach: Floats, drafts: Integers, length: Integers) -> Floats:
     """Return the probability that a round starts at each token ``[B, T]``.
 
-    ``reach`` ``[B, T, N + 1]`` is the probability that at least k drafts are accepted, ``drafts``
-    ``[B, T]`` the number of drafts of a round that starts there, and ``length`` ``[B]`` tokens.
+    Args:
+        reach: ``[B, T, N + 1]`` probability that at least k drafts are accepted.
+        drafts: ``[B, T]`` how many drafts a round has that starts at each token, at most N.
+        length: ``[B]`` tokens of each text.
     """
     texts, tokens, size = reach.shape
     emitted = np.where(np.arange(size) <= drafts[..., None], reach, 0)

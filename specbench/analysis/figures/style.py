@@ -177,7 +177,9 @@ def look(method: str) -> Look:
 def page(style: str, width: float | None = None) -> Iterator[None]:
     """Use one of ``STYLES`` inside the context, or ``paper`` with a style file of matplotlib's.
 
-    ``width`` is inches, in place of those of the style.
+    Args:
+        style: One of ``STYLES``, or the path of a style file of matplotlib's.
+        width: Inches, in place of those of the style.
 
     Raises:
         UsageError: There is no such style or file.

@@ -42,8 +42,8 @@ def figures(
     """
     for setting, of_setting in cells.groupby("setting", sort=False):
         drafted = of_setting.loc[of_setting["draft_length"] > 0, ["drafter", "draft_length"]]
-        named = sorted(set(drafted.itertuples(index=False, name=None)))
-        for drafter, n in named or [(DEFAULT_DRAFTER, 0)]:
+        drafts = sorted(set(drafted.itertuples(index=False, name=None)))
+        for drafter, n in drafts or [(DEFAULT_DRAFTER, 0)]:
             alike = (of_setting["draft_length"] == n) & (of_setting["drafter"] == drafter)
             drawn_cells = of_setting[alike | (of_setting["draft_length"] == 0)]
             name = f"{setting}, N = {n}" if n else str(setting)

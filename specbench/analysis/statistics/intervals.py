@@ -114,8 +114,10 @@ def mean_over_seeds(values: Floats, n: int, *, log: bool = False) -> Interval:
     that of the prompts: the bootstrap's variance of the mean less that noise. The interval is never
     narrower than that of the same heads on other prompts.
 
-    ``values`` are the statistic of each seed [1 + RESAMPLES, S], with resamples paired by prompt;
-    ``log`` (see ``limits``) counts for one seed alone.
+    Args:
+        values: [1 + RESAMPLES, S] the statistic of each seed; resamples are paired by prompt.
+        n: Number of prompts.
+        log: Whether it is a positive ratio, which counts for one seed alone; see ``limits``.
     """
     mean, (_, seeds) = float(values[0].mean()), values.shape
     if seeds == 1:
@@ -136,7 +138,10 @@ def mean_over_seeds(values: Floats, n: int, *, log: bool = False) -> Interval:
 def student(value: float, n: int, *parts: tuple[float, int]) -> Interval:
     """Return the interval of an estimate whose error is a sum of independent terms.
 
-    ``parts`` are the variance of each term, and the degrees of freedom of its estimate.
+    Args:
+        value: The estimate.
+        n: Number of prompts.
+        parts: The variance of each term, and the degrees of freedom with which it is estimated.
 
     Source: Satterthwaite 1946, doi:10.2307/3002019.
     """
@@ -178,8 +183,11 @@ def unit_values(sums: Floats, statistic: Statistic) -> Floats:
     """Return one value per unit whose mean is a statistic of totals.
 
     They are the values of the statistic's linear approximation at the totals; those of a mean of
-    one sample per unit are the samples. The statistic maps totals [..., k] of the units' sums
-    [n, ..., k] to values [...], whatever the scale of the totals.
+    one sample per unit are the samples.
+
+    Args:
+        sums: [n, ..., k] terms of each unit.
+        statistic: Maps totals [..., k] to values [...], whatever their scale.
 
     Source: the infinitesimal jackknife, Jaeckel 1972; here with a step of 1e-4.
     """
@@ -227,10 +235,13 @@ def limit_with_failures(differences: Floats, failure: float) -> float:
     """Return the lower limit of a mean difference, with failures that no prompt shows.
 
     A bootstrap of n prompts cannot draw what none of them shows, such as one answer in 100 that
-    fails completely. Here, beside the prompts' differences [n], one more prompt loses ``failure``
-    (at least 0), and all n + 1 get random weights that sum to 1. Of prompts without a loss, this
-    is the limit of Clopper and Pearson for the share of failures times their size; of many prompts,
-    it is the limit of a normal distribution.
+    fails completely. Here, one more prompt fails, and all n + 1 get random weights that sum to 1.
+    Of prompts without a loss, this is the limit of Clopper and Pearson for the share of failures
+    times their size; of many prompts, it is the limit of a normal distribution.
+
+    Args:
+        differences: [n] difference of each prompt.
+        failure: What a failure loses, at least 0.
 
     Source: Gaffke 2005, "Three test statistics for a nonparametric one-sided hypothesis on the mean
     of a nonnegative variable", Mathematical Methods of Statistics 14.
@@ -257,8 +268,13 @@ def unseen_share(n: int) -> float:
 def paired_interval(side: Side, base: Side, statistic: Statistic, *, log: bool = False) -> Interval:
     """Return the interval of a statistic of two sides over their shared prompts.
 
-    Both sides, with terms [samples, k] and [base samples, m], are resampled jointly. The statistic
-    maps totals [..., k + m] of both to values [...]; see ``limits`` for ``log``.
+    Both sides are resampled jointly.
+
+    Args:
+        side: Terms [samples, k] and prompt ids [samples] of one side.
+        base: Terms [base samples, m] and prompt ids of the other.
+        statistic: Maps totals [..., k + m] of both sides to values [...].
+        log: Whether the values are positive ratios, see ``limits``.
     """
     return interval(np.hstack(paired_sums(side, base)), statistic, log=log)
 

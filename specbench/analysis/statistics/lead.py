@@ -92,7 +92,11 @@ def crossfitted_leads(
     values of all splits are averaged, and spread about their mean as those of a single split, since
     values that share their prompts vary together.
 
-    Quality and gains are [n, heads + points]; ``parts`` is ``HALVES`` or ``TENTHS``.
+    Args:
+        quality: [n, heads + points].
+        gains: [n, heads + points].
+        heads: Number of methods, which come first.
+        parts: ``HALVES`` or ``TENTHS``.
 
     Source: cross-fitting with orthogonal scores, Chernozhukov et al. 2018, arXiv:1608.00060.
     """

@@ -78,11 +78,15 @@ def unit_difference(values: Floats, base_values: Floats) -> Interval:
 
 
 def with_rare_differences(figure: Interval, differences: Floats) -> Interval:
-    """Return the mean of differences [n], -1 to 1, wider if fewer than ``FEWEST`` prompts differ.
+    """Return the interval of a mean difference, wider if fewer than ``FEWEST`` prompts differ.
 
     So few cannot tell what a rare difference costs, and of equal values the interval is [0, 0]. It
     then contains that of ``score_limits`` too, which takes every difference as a possible loss of
     the whole score: equal scores of n prompts give about -3.84 / n to 3.84 / n.
+
+    Args:
+        figure: The mean difference with an interval.
+        differences: [n] difference of each prompt, -1 to 1.
     """
     if not len(differences) >= FEWEST > np.count_nonzero(np.abs(differences) > intervals.ROUNDING):
         return figure
@@ -104,8 +108,11 @@ def _score_interval(differences: Floats) -> Interval:
 def score_limits(differences: Floats) -> tuple[Floats, Floats]:
     """Return limits [...] of paired differences of proportions: Tango's score interval (1998).
 
-    The fractions of better and worse prompts are the mean positive and negative differences
-    [n, ...], -1 to 1. With one sample per prompt and side the interval is exactly Tango's.
+    The fractions of better and worse prompts are the mean positive and negative differences. With
+    one sample per prompt and side the interval is exactly Tango's.
+
+    Args:
+        differences: [n, ...] difference of each prompt, -1 to 1.
     """
     n = len(differences)
     better = np.maximum(differences, 0).mean(axis=0)

@@ -80,8 +80,9 @@ class Traits:
     def statistics(self, second: NDArray[np.bool_]) -> Floats:
         """Return all statistics ``[P, 2 S + V + 1]`` of P ways to split the texts.
 
-        ``second`` says of each text ``[P, n, M]`` whether it is of the second arm, which has as
-        many texts of each prompt as the first.
+        Args:
+            second: ``[P, n, M]`` whether a text is of the second arm, which has the same number
+                of texts of each prompt as the first.
         """
         ways, n, size = second.shape
         half = size // 2
@@ -135,11 +136,14 @@ def compare_texts(
     seed: int = 0,
     level: float = LEVEL,
 ) -> Sampled:
-    """Test whether two arms sample alike, by R texts of each prompt, drawn independently.
+    """Test whether two arms sample alike.
 
-    The first halves of an arm's texts are compared with the baseline's last, since texts of one
-    repeat may share their random numbers. ``seed`` is that of the permutations, which must be able
-    to reach the p value ``level``.
+    Args:
+        baseline: R texts of each prompt, drawn independently of each other.
+        arm: R texts of the same prompts. Its first halves are compared with the baseline's last,
+            since texts of one repeat may share their random numbers.
+        seed: Of the permutations.
+        level: The p value that the permutations must be able to reach.
     """
     texts = len(arm[0]) // 2
     pairs = zip(baseline, arm, strict=True)

@@ -143,8 +143,8 @@ def summarise(samples: pd.DataFrame) -> pd.DataFrame:
     if samples.empty:
         raise UsageError("There are no samples to summarise; run at least one.")
     numbers = samples.select_dtypes("number")
-    known = {*frames.SAMPLES, *frames.MEASURED}
-    user_metrics = [name for name in numbers if name not in known]
+    declared = {*frames.SAMPLES, *frames.MEASURED}
+    user_metrics = [name for name in numbers if name not in declared]
     terms = _with_terms(samples)
     alone = by_time_unit(terms[terms["method"] == AUTOREGRESSIVE])
     groups = alone.groupby(BASELINE, dropna=False)

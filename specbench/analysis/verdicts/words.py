@@ -26,9 +26,7 @@ from specbench.analysis.statistics.intervals import FEWEST
 from specbench.analysis.tables.shown import shown
 from specbench.analysis.tables.table import number
 from specbench.analysis.verdicts.arm_remarks import CONTENT_WORDS
-from specbench.analysis.verdicts.contrasts import (
-    Row,
-)
+from specbench.analysis.verdicts.contrasts import Row
 from specbench.tasks.metrics import shown_metric
 
 FASTER, SLOWER, HIGHER, LOWER = "faster", "slower", "higher", "lower"

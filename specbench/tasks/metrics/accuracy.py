@@ -24,7 +24,7 @@ _MARKED = re.compile(
     r"((?:[0-9][0-9,]*)?\.[0-9]+|[0-9][0-9,]*)"
     r"(?:/(?P<divisor>0*[1-9][0-9]{0,5})(?![0-9/]|\.[0-9]))?"
 )
-# What follows the first number of a reference that is no number: 10-12, 3:30, 2^{10}, 3x+2.
+# What follows the first number of a reference that is more: 10-12, 3:30, 2^{10}, 3x+2.
 _GOES_ON = re.compile(
     r"[A-Za-z]?\s*[-+*/]\s*[{(\\$]*[0-9]|:[0-9]|[A-Za-z]?\^(?!\{?\\circ)"
     r"|\s*\\(?:sqrt|pi|cdot|times|pm)"

@@ -55,7 +55,7 @@ class Shape(Aliased):
     window: int = 0
     cache_values: int | None = None  # of a token in a layer, if not two for each key-value head
     attention: int | None = None  # weights of a layer's attention, if not those of its heads
-    bits: float = 16  # of a weight, as published
+    bits: float = 16  # of a weight, as published; 0 if that is not known
     experts_only: bool = False  # whether servers leave attention in 16 bits
     repository: Text | None = None  # on the hub
 
@@ -142,9 +142,10 @@ class ServedModel(NamedTuple):
         return weights * (16 - self.precision.layers) / 8
 
 
-_OF_FILES = re.compile(r"(?<![a-z0-9])i?q([2-8])")  # llama.cpp's, also of the output head
+_OF_FILES = re.compile(r"(?<![a-z0-9])(i?)q([1-8])")  # llama.cpp's, also of the output head
 # Beside the bits in their names: scales, and tensors with more (tools/quantize/README.md there).
-_MORE_BITS = {2: 1.2, 3: 0.9, 4: 0.9, 5: 0.7, 6: 0.6, 7: 0.5, 8: 0.5}
+_MORE_BITS = {1: 1.5, 2: 1.2, 3: 0.9, 4: 0.9, 5: 0.7, 6: 0.6, 7: 0.5, 8: 0.5}
+_FEWER_IN_I_QUANTS = 0.4
 _FORMATS = {
     r"nvfp4|(?<!mx)fp4": 4.5,
     r"awq|^(?!.*(?:int-?8|8-?bit|w8a)).*gptq|mxfp4|w4a|int-?4|4-?bit|^4$": 4.25,
@@ -159,7 +160,8 @@ def bits_of(text: str) -> float | None:
     """Return the bits of a number by the name of a format in a text; None if it has none."""
     name = text.lower()
     if match := _OF_FILES.search(name):
-        return int(match[1]) + _MORE_BITS[int(match[1])]
+        by_name = int(match[2])
+        return by_name + _MORE_BITS[by_name] - (_FEWER_IN_I_QUANTS if match[1] else 0)
     known = (bits for form, bits in _FORMATS.items() if re.search(form, name))
     other = re.search(r"(?<![\d.])(\d(?:\.\d+)?)-?(?:bit|bpw)", name)  # of MLX and ExLlama
     return next(known, float(other[1]) if other else None)
@@ -253,13 +255,19 @@ def shape_of_config(values: Mapping[str, Any], name: str) -> Shape:
         experts = value("num_experts", "n_routed_experts", "num_local_experts")
         expert_width = value("moe_intermediate_size") or config.get("intermediate_size", 0)
         shared = value("shared_expert_intermediate_size") or (
-            value("n_shared_experts") * expert_width if experts else 0
+            value("n_shared_experts", default="intermediate_size_mlp" in config) * expert_width
+            if experts
+            else 0
         )
+        # Each so many layers one with experts, in Llama 4 (without them: intermediate_size_mlp).
+        step = value("interleave_moe_layer_step", "decoder_sparse_step") or 1
         rank, quantised = value("kv_lora_rank"), value("quantization_config", default={})
         return Shape(
             layers=layers,
             width=width,
-            feed_forward=config["intermediate_size"] if not experts else value("intermediate_size"),
+            feed_forward=config["intermediate_size"]
+            if not experts
+            else value("intermediate_size_mlp", "intermediate_size"),
             heads=heads,
             kv_heads=value("num_key_value_heads", default=heads),
             head_size=value("head_dim", default=width // heads),
@@ -269,7 +277,7 @@ def shape_of_config(values: Mapping[str, Any], name: str) -> Shape:
             experts_per_token=value("num_experts_per_tok", "top_k_experts") if experts else 0,
             expert_width=expert_width if experts else 0,
             shared_width=shared,
-            dense_layers=value("first_k_dense_replace"),
+            dense_layers=value("first_k_dense_replace") or layers - layers // step,
             cached_layers=layers - sum(map(kinds.count, _UNCACHED))
             if kinds
             else layers // (value("full_attention_interval") or 1),
@@ -292,7 +300,7 @@ def _bits_of_quantised(described: Mapping[str, Any]) -> float:
         return int(named[1])  # compressed-tensors
     forms = [described.get("quant_algo"), described.get("quant_method")]
     forms += [n.removeprefix("load_in_") for n in described if "load_in_" in n and described[n]]
-    return next(filter(None, map(bits_of, map(str, forms))), 16)
+    return next(filter(None, map(bits_of, map(str, forms))), 0 if described else 16)
 
 
 def _latent_attention(config: Mapping[str, Any]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -107,7 +108,7 @@ def test_names_may_count_devices_and_begin_with_an_engine():
 def test_formats_have_bits():
     bits = {
         **{"bf16": (16, 16), "fp8": (8, 16), "AWQ-INT4": (4.25, 16), "w4a16": (4.25, 16)},
-        **{"UD-Q4_K_XL": (4.9, 4.9), "q8_0": (8.5, 8.5), "IQ3_XS": (3.9, 3.9)},
+        **{"UD-Q4_K_XL": (4.9, 4.9), "q8_0": (8.5, 8.5), "IQ3_XS": (3.5, 3.5)},
         **{"NVFP4": (4.5, 16), "model-q6_k.gguf": (6.6, 6.6)},
         **{"7B-GPTQ-Int8": (8, 16), "7B-GPTQ-Int4": (4.25, 16), "7B-Int8-GPTQ": (8, 16)},
         **{"gptq-8bit-128g": (8, 16), "w4a16-gptq": (4.25, 16), "8B-6bit": (6, 16)},
@@ -164,12 +165,29 @@ IN_GROUPS = {"group_0": {"input_activations": {"num_bits": 8}, "weights": {"num_
         ({"quant_method": "compressed-tensors", "config_groups": IN_GROUPS}, 4),
         ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, 4.5),
         ({"quant_method": "bitsandbytes", "load_in_4bit": True, "load_in_8bit": False}, 4.25),
-        ({"quant_method": "other"}, 16),
+        ({"quant_method": "other"}, 0),
     ],
 )
-def test_a_configuration_tells_the_bits_of_its_weights(quantised, bits):
+def test_a_configuration_tells_the_bits_of_its_weights(quantised, bits, tmp_path):
     config = {**get_pair("llama").architecture["target"], "quantization_config": quantised}
     assert shapes.shape_of_config(config, "x").bits == bits
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    pair = PairSpec("p", str(tmp_path), None)
+    assert Place("h100", weights=("awq",)).model("target", pair).precision.layers == 4.25
+    with nullcontext() if bits else pytest.raises(UsageError, match="no known bits"):
+        assert Place("h100").model("target", pair).precision.layers == bits
+
+
+def test_llama_4_has_experts_in_each_second_layer_and_one_for_all_tokens():
+    config = {
+        **{"num_hidden_layers": 48, "hidden_size": 5120, "num_attention_heads": 40},
+        **{"num_key_value_heads": 8, "head_dim": 128, "vocab_size": 202048},
+        **{"num_local_experts": 128, "num_experts_per_tok": 1, "intermediate_size": 8192},
+        **{"intermediate_size_mlp": 16384, "interleave_moe_layer_step": 2},
+    }
+    shape = shapes.shape_of_config({"text_config": config}, "Llama-4-Maverick-17B-128E")
+    assert shape.stored == pytest.approx(401e9, rel=0.01)
+    assert shape.multiplied == pytest.approx(16.1e9, rel=0.01)  # 17 billion with the embedding
 
 
 def test_a_deepseek_configuration_compresses_keys():

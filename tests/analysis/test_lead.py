@@ -66,6 +66,8 @@ def test_the_mixture_at_a_methods_gain_is_measured_on_the_other_half():
     assert crossfitted_leads(quality, gains, 1) == pytest.approx(0.1)
     figure = lead(np.full((2001, 1), 0.1), quality, gains)
     assert figure[:4] == pytest.approx((0.1, 0.1, 0.1, 20)) and figure.p == 0
+    undrafted = lead(np.full((2001, 1), 0.1), quality, Gains(0 * accepted, 0 * accepted))
+    assert undrafted.n == 20 and np.isnan(undrafted[:3]).all()
 
 
 def test_beyond_every_point_of_the_front_a_method_is_not_below_it():

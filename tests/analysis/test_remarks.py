@@ -4,8 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from specbench.analysis.statistics.summary import cells_of, summarise
+from specbench.analysis.verdicts.arm_remarks import contents_of
 from specbench.analysis.verdicts.remarks import measured_on, remarks
+from specbench.runs.columns import NOTHING
 from specbench.runs.configuration import Environment, RunConfig
 from specbench.runs.run import Run
 
@@ -70,3 +74,10 @@ def test_prompts_that_repeat_others_are_not_called_failed(monkeypatch):
     repeated = {("mini-math", name): "p0" for name in ("p38", "p39")}
     monkeypatch.setattr("specbench.analysis.verdicts.remarks.prompts_of", lambda *_: repeated)
     assert "failed" not in said({}, n=38, of=run(failed=1))
+
+
+def test_texts_are_empty_by_the_bytes_that_a_server_delivered_or_by_an_end_token_alone():
+    texts = {"output_tokens": [5, 5, 1, 1, 0], "stopped_by": ["eos"] * 3 + ["length"] * 2}
+    table = pd.DataFrame(texts | {"delivered_bytes": [0, 3, None, None, None]})
+    assert contents_of(table) == {NOTHING: 3} and contents_of(table[1:]) == {NOTHING: 2}
+    assert contents_of(table[["output_tokens", "stopped_by"]]) == {NOTHING: 2}

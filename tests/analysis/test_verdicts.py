@@ -70,6 +70,11 @@ def test_verdicts_are_counted_over_the_tasks_of_a_run(planted):
     longer = pd.concat([three, three.assign(draft_length=8)])
     (lines,) = over_tasks(compare(longer, ["acceptance"]).rows).values()
     assert lines == [f"typical ε=0.1 δ=0.3, N = {n}: {faster}quality open on 3" for n in (5, 8)]
+    served = three[three["method"] != "static"].assign(draft_length=0, drafter=None)
+    served = pd.concat([served.assign(settings=f"concurrency={n}") for n in (1, 8)])
+    (lines,) = over_tasks(margin_rows(served, "sd", 99)).values()
+    ends = [f" at concurrency {n}: {faster}within 99 points on 3" for n in (1, 8)]
+    assert lines == [f"typical ε=0.1 δ=0.3{end}" for end in ends]
     assert not over_tasks(compare(runs[0]).rows)
     two_runs = pd.concat([runs[0], runs[2].assign(run_id="two")])
     assert not over_tasks(compare(two_runs).rows)

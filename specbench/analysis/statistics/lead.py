@@ -46,8 +46,6 @@ def lead(leads: Floats, quality: Floats, gains: Gains, over_coin: float = float(
         over_coin: The lead over the coin of ``sd`` and the draft; NaN without one.
     """
     n, heads = len(quality), leads.shape[1]
-    if not (gains.denominator[:, :heads].sum(axis=0) > 0).all():  # no gain, as without drafts
-        return Interval(float("nan"), float("nan"), float("nan"), n)
     crossed = crossfitted_leads(quality, gains, heads)
     means = crossed.mean(axis=1)
     if heads == 1:
@@ -57,7 +55,7 @@ def lead(leads: Floats, quality: Floats, gains: Gains, over_coin: float = float(
     else:
         best = intervals.mean_over_seeds(leads, n)
         other = intervals.mean_over_seeds(intervals.bootstrap(crossed) / n, n)
-    if np.isnan(other.low):
+    if np.isnan(other.low):  # no gain, as without drafts
         return other
     wider = with_rare_differences(other, means)
     if wider != other:  # few prompts differ, so neither end is known

@@ -213,9 +213,9 @@ def test_heads_of_one_recipe_are_judged_by_their_mean(make):
     samples = answers(base)
     for seed in range(3):
         scores = base * (rng.random(200) >= 0.05 * seed)
-        samples += answers(scores, method="diversed", head=f"recipe/seed-{seed}")
+        samples += answers(scores, method="diversed", head=f"recipe/seed-{seed}/task")
     rows = margin_rows(make(*samples), "sd", 2)
-    mean = rows[rows["label"].str.contains("mean of 3 seeds")].iloc[0]
+    mean = rows[rows["label"] == "diversed recipe/task, mean of 3 seeds"].iloc[0]
     heads = rows[rows["label"].str.contains("seed-")]
     assert len(heads) == 3
     assert mean[QUALITY_LESS] == pytest.approx(heads[QUALITY_LESS].mean())

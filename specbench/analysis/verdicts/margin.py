@@ -249,14 +249,14 @@ def _matching(cell: pd.DataFrame, base: pd.DataFrame) -> pd.DataFrame:
 def _recipes(settings: Sequence[pd.DataFrame]) -> list[tuple[str, list[int]]]:
     """Return label and settings of heads that differ in the seed of their training alone."""
     recipes: dict[tuple[Any, ...], list[int]] = {}
-    for index, cell in enumerate(settings):
-        first = cell.iloc[0]
+    cells = [cell.iloc[0].to_dict() for cell in settings]
+    for index, first in enumerate(cells):
         if recipe := recipe_key(first):
             key = (*recipe, first["drafter"], first["load"], first["draft_length"])
             recipes.setdefault(key, []).append(index)
     several = {key: heads for key, heads in recipes.items() if len(heads) > 1}
-    firsts = [{**settings[heads[0]].iloc[0], "head": key[0]} for key, heads in several.items()]
-    labels = zip(method_labels(firsts), several.values(), strict=True)
+    firsts = [{**cells[heads[0]], "head": key[0]} for key, heads in several.items()]
+    labels = zip(method_labels([*cells, *firsts])[len(cells) :], several.values(), strict=True)
     return [(f"{label}, mean of {len(heads)} seeds", heads) for label, heads in labels]
 
 

@@ -35,8 +35,9 @@ def received(connection: socket.socket) -> bytes:
     request = b""
     while part := connection.recv(1 << 16):
         request += part
-        head, _, body = request.partition(b"\r\n\r\n")
-        if f"content-length: {len(body)}".encode() in head.lower():
+        head, end, body = request.partition(b"\r\n\r\n")
+        is_get = end and head.startswith(b"GET ")  # which has no body
+        if is_get or f"content-length: {len(body)}".encode() in head.lower():
             break
     return request
 

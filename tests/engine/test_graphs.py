@@ -15,13 +15,13 @@ from specbench.decoding.loop import Request
 from specbench.engine import graphs
 from specbench.engine.choice import choose_engine
 from specbench.engine.engines import Engine
-from specbench.engine.graphs import Graphs, Record
+from specbench.engine.graphs import Graphs
 from specbench.engine.pair import LoadedPair
 from specbench.errors import CaptureError, RunError, UsageError
 from specbench.methods.ensembles import static
 from specbench.methods.strict import sd
 
-from ..decoding.helpers import run, run_all, said, with_eos
+from ..decoding.helpers import run, said
 from .tiny import random_prompt, tiny_pair
 
 REQUESTS = [Request(random_prompt(length), f"sample {length}") for length in (7, 1, 30, 12, 2)]
@@ -50,26 +50,6 @@ def fresh_pair() -> LoadedPair:
     pair = replace(tiny_pair("llama"), engine=Engine())
     pair.target.cache = pair.draft.cache = None
     return pair
-
-
-def both(pair: LoadedPair, verify: Any, record: Record = record, **changes: Any):
-    settings: dict[str, Any] = {"draft_length": 3, "max_new_tokens": 12}
-    by_engine = []
-    for engine in (Engine(), Engine(GRAPH, record=record)):
-        pair.engine = engine
-        texts = run_all(pair, verify, REQUESTS, **(settings | changes))
-        by_engine.append([said(text) for text in texts])
-    return by_engine[0], by_engine[1]
-
-
-def test_batches_and_texts_that_end_within_a_round():
-    for n, rows in ((1, 2), (15, 1), (15, 5)):
-        plain = fresh_pair()
-        first = run(plain, list(REQUESTS[0].prompt), sd, sample_key=REQUESTS[0].key, draft_length=n)
-        pair = with_eos(plain, first.token_ids[5])
-        eager, graph = both(pair, sd, draft_length=n, batch_size=rows)
-        assert graph == eager
-        assert {"eos", "length"} <= {reason for _, _, reason, _ in eager}
 
 
 def test_one_recording_serves_all_rounds_and_a_replaced_cache_is_recorded_again():

@@ -80,15 +80,6 @@ def test_features_of_many_tokens_are_those_of_the_plain_formulas(vocabulary):
     torch.testing.assert_close(ours, torch.stack(expected, 1))
 
 
-def test_features_by_hand():
-    p, q = torch.tensor([[0.5, 0.25, 0.25]]), torch.tensor([[0.0, 1.0, 0.0]])
-    nothing = torch.zeros(1, 1)
-    inputs = features(Positions(q, p, p, q, nothing, nothing, greedy=True))  # only p1 and q1 matter
-    entropy = 1.5 * torch.log(torch.tensor(2.0)).item()
-    by_hand = [entropy, 0.0, 0.5, 0.25, 1.0, 0.0, 0.25, 0.0, 0.75, 0.0]
-    torch.testing.assert_close(inputs, torch.tensor([by_hand]))
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_weight_depends_only_on_its_own_position(kind):
     head, at = random_head(kind, SIZES), positions()

@@ -258,16 +258,6 @@ def test_a_handful_of_references_pass(task):
     assert failing(examples(HANDFUL, task)) == []
 
 
-def test_a_chat_model_s_answer_passes_and_a_wrong_one_fails():
-    for example in examples(HANDFUL, "humaneval"):
-        solution = example.reference or ""
-        whole = example.code_prefix + solution
-        assert pass_at_1(f"Here it is:\n```python\n{whole}```\nDone.", example) == 1.0
-        assert pass_at_1(solution + "\n\ndef next_one(x):\n    '''", example) == 1.0
-        assert pass_at_1("    return None\n", example) == 0.0
-        assert pass_at_1("", example) == 0.0
-
-
 @needs_all
 @pytest.mark.parametrize("split", ["train", "validation", "test"])
 def test_all_references_of_mbpp_pass_the_challenge_tests_too(split, tmp_path):

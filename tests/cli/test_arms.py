@@ -246,25 +246,6 @@ def test_headers_and_a_query_are_sent_and_no_secret_is_stored(cli):
     assert cli(*RUN, *servers, "--header", "api-key").err.count("NAME=VALUE") == 1
 
 
-def test_a_prompt_that_is_too_long_is_one_missing_answer_wherever_it_stands(cli):
-    prompts = [f"What is 2 + {n}? " + "so " * 400 * (n < 7) for n in range(12)]
-    rows = [{"prompt": prompt, "reference": "#### 4"} for prompt in prompts]
-    Path("p.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-
-    def short(handler: Handler, body: dict[str, Any]) -> bool:
-        long = len(str(body["messages"])) > 1000
-        if long:
-            handler.reply(400, {"message": "This model's maximum context length is 99 tokens."})
-        return long
-
-    with arms(plain=Fake(solved), fast=Fake(solved, fault=short)) as servers:
-        line = "run --prompts p.jsonl --metric accuracy --no-progress -o run"
-        done = cli(*line.split(), *servers)
-    statuses = [(record["method"], record["status"]) for record in records(Path("run"))]
-    assert done.code == 1 and statuses.count(("fast", "error")) == 7
-    assert statuses.count(("fast", "ok")) == 5 and statuses.count(("plain", "ok")) == 12
-
-
 def test_tools_are_sent_and_every_metric_that_is_named_counts(cli):
     tools = [{"type": "function", "function": {"name": "add", "parameters": {}}}]
     row = {"messages": [{"role": "user", "content": "2 + 2?"}], "reference": ["4", "four"]}
@@ -285,13 +266,3 @@ def test_tools_are_sent_and_every_metric_that_is_named_counts(cli):
         assert len(scores) == 3 and all(s["half"] == 0.5 for s in scores)
     sent = [body.get("tools") for body in plain.bodies[-3:]]
     assert sent == [tools, tools, None]
-
-
-def test_a_verdict_on_time_that_is_missing_has_its_reason_in_the_table(cli):
-    few = ("--concurrency", "4", "--batch-size", "4", "-n", "16")
-    assert both(cli, Fake(solved), Fake(solved), *few).code == 0
-    reason = "there are fewer than 10 whole ones: raise -n, or lower --batch-size"
-    assert reason in told(cli)
-    enough = ("--concurrency", "2", "--batch-size", "2", "-n", "20", "-o", "more")
-    assert both(cli, Fake(solved), Fake(solved), *enough).code == 0
-    assert reason not in told(cli, "compare", "more", *AGAINST[2:])

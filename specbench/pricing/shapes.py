@@ -160,8 +160,8 @@ def bits_of(text: str) -> float | None:
     """Return the bits of a number by the name of a format in a text; None if it has none."""
     name = text.lower()
     if match := _OF_FILES.search(name):
-        by_name = int(match[2])
-        return by_name + _MORE_BITS[by_name] - (_FEWER_IN_I_QUANTS if match[1] else 0)
+        nominal = int(match[2])
+        return nominal + _MORE_BITS[nominal] - (_FEWER_IN_I_QUANTS if match[1] else 0)
     known = (bits for form, bits in _FORMATS.items() if re.search(form, name))
     other = re.search(r"(?<![\d.])(\d(?:\.\d+)?)-?(?:bit|bpw)", name)  # of MLX and ExLlama
     return next(known, float(other[1]) if other else None)
@@ -254,12 +254,12 @@ def shape_of_config(values: Mapping[str, Any], name: str) -> Shape:
             windowed = layers // 2 if "gemma2" in str(value("model_type")) else layers
         experts = value("num_experts", "n_routed_experts", "num_local_experts")
         expert_width = value("moe_intermediate_size") or config.get("intermediate_size", 0)
+        # In Llama 4 one expert is shared, and layers between those with experts have a width of
+        # their own.
+        has_shared = int("intermediate_size_mlp" in config)
         shared = value("shared_expert_intermediate_size") or (
-            value("n_shared_experts", default="intermediate_size_mlp" in config) * expert_width
-            if experts
-            else 0
+            value("n_shared_experts", default=has_shared) * expert_width
         )
-        # Each so many layers one with experts, in Llama 4 (without them: intermediate_size_mlp).
         step = value("interleave_moe_layer_step", "decoder_sparse_step") or 1
         rank, quantised = value("kv_lora_rank"), value("quantization_config", default={})
         return Shape(

@@ -95,8 +95,8 @@ class Place:
             valid = text is None or bits_of(text) is not None
             require(valid, f"{option} {shown(str(text))}: name a format, as bf16, fp8, awq, q4_k_m")
         precision = (form and precision_of(form)) or model.precision
-        unknown = f"the quantisation of {shown(model.name)} has no known bits: name it by --weights"
-        require(precision.layers > 0, unknown)
+        reason = f"the configuration of {shown(model.name)} does not tell the bits of its weights"
+        require(precision.layers > 0, f"{reason}: name their format by --weights, as awq")
         cache = min(bits_of(self.cache or "16") or 16, 16)
         return model._replace(precision=precision._replace(cache=cache))
 

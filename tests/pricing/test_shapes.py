@@ -174,11 +174,11 @@ def test_a_configuration_tells_the_bits_of_its_weights(quantised, bits, tmp_path
     (tmp_path / "config.json").write_text(json.dumps(config))
     pair = PairSpec("p", str(tmp_path), None)
     assert Place("h100", weights=("awq",)).model("target", pair).precision.layers == 4.25
-    with nullcontext() if bits else pytest.raises(UsageError, match="no known bits"):
+    with nullcontext() if bits else pytest.raises(UsageError, match="does not tell the bits"):
         assert Place("h100").model("target", pair).precision.layers == bits
 
 
-def test_llama_4_has_experts_in_each_second_layer_and_one_for_all_tokens():
+def test_llama_4_has_experts_in_every_second_layer_and_one_for_all_tokens():
     config = {
         **{"num_hidden_layers": 48, "hidden_size": 5120, "num_attention_heads": 40},
         **{"num_key_value_heads": 8, "head_dim": 128, "vocab_size": 202048},

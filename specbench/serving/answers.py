@@ -186,7 +186,7 @@ def read_answer(
     between: float | None = None
     if first_token is not None and output_tokens:
         end = max([times[-1].seconds, *(chunks.ended if stopped_by == "eos" else ())])
-        between = delivered.seconds_between(times, end, output_tokens, size)
+        between = delivered.inter_token_seconds(times, end, output_tokens, size)
     contradictions = [contradiction, delivered.HIDDEN if counted and hidden else ""]
     contradictions += [delivered.UNSTOPPED if unstopped else ""]
     contradictions += [delivered.AT_ONCE if streams and came_at_once else ""]
@@ -215,7 +215,7 @@ class _Chunks(NamedTuple):
     thoughts: list[str]
     calls: dict[Any, list[str]]  # names and arguments of calls of tools, by their number
     token_ids: list[int]
-    times: list[delivered.Part]
+    times: list[delivered.Chunk]
     ended: list[float]  # when a reason for the end came, as that of the end token
     counts: list[int]  # of tokens so far, by the usage of each part that has tokens
 
@@ -254,7 +254,7 @@ def _read_chunks(streamed: Streamed, chat: bool, server: str) -> _Chunks:
             so_far = so_far or _count(_part(value, "timings"), "predicted_n")
             chunks.counts.extend([so_far] if so_far else ())
             size = len(f"{text}{thought}{called}".encode(errors="replace"))
-            chunks.times.append(delivered.Part(seconds, len(token_ids) or so_far, size))
+            chunks.times.append(delivered.Chunk(seconds, len(token_ids) or so_far, size))
     has_end = streamed.is_done or "finish_reason" in last
     complete = bool(last) and has_end and (chat or "text" in last)
     require(complete, f"{server} answers {excerpt(answer)} {lacks}: {API}")

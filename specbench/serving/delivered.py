@@ -54,8 +54,8 @@ class Delivered(NamedTuple):
     contradiction: str = ""
 
 
-class Part(NamedTuple):
-    """When tokens came, how many of them, and their bytes."""
+class Chunk(NamedTuple):
+    """When a part of a stream came, how many tokens it has, and their bytes."""
 
     seconds: float
     tokens: int  # 0 if the server does not tell
@@ -144,16 +144,16 @@ def at_once(times: Sequence[float], output_tokens: int | None) -> bool:
     return times[-1] - times[0] < min(FASTEST * (len(times) - 1), SHARE * times[0])
 
 
-def seconds_between(
-    parts: Sequence[Part], end: float, output_tokens: int, size: int
+def inter_token_seconds(
+    chunks: Sequence[Chunk], end: float, output_tokens: int, size: int
 ) -> float | None:
-    """Return the mean seconds between tokens behind the first part; None if they are unknown.
+    """Return the mean seconds between tokens behind the first chunk; None if they are unknown.
 
     ``end`` is when the last of ``output_tokens`` came, which have ``size`` bytes.
     """
-    first = parts[0]
+    first = chunks[0]
     later = output_tokens - max(output_tokens * first.size / max(size, 1), 1)
-    if 0 < first.tokens < output_tokens or len(parts) >= output_tokens - 1:
+    if 0 < first.tokens < output_tokens or len(chunks) >= output_tokens - 1:
         later = output_tokens - (first.tokens or 1)
     seconds = end - first.seconds
     return seconds / later if seconds > 0 and later > 0 else None

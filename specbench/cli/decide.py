@@ -201,7 +201,7 @@ def decide(
         print(*_screen(options, decision, source, measurement), sep="\n")
         print(f"results: {folder}")
     note(*decisions.remarks(decision, source.priced), *filter(None, [of_one.remark]))
-    if options.costs and len(of_one.rounds) == 1:
+    if options.costs and any(len(of_one.seconds(b, 0, source.drafters[0])) == 1 for b in batches):
         note("the costs were measured once, so no interval here covers their noise")
 
 

@@ -47,14 +47,14 @@ class Costs:
     source: str
     batches: Floats  # [B]
     lengths: Floats  # [L] of which the first is 0, a pass without drafts
-    rounds: Floats  # [R, B, L]
+    rounds: Floats  # [R, B, L], nan in the repeats that a batch size lacks
     drafts: Floats  # [R, B, L] the part of a round that the draft model takes
     prompts: Floats | None = None  # [B] seconds per token in which prompts of others are read
     bound: Bound | None = None  # of the speed-ups, if a machine's figures gave the seconds
     remark: str = ""  # what they do not include
 
     def seconds(self, batch: int, length: int, drafter: DrafterKind) -> Floats:
-        """Return the seconds of a round in every repeat ``[R]``.
+        """Return the seconds of a round in every repeat of that batch size.
 
         Copied drafts cost nothing here: finding them takes little of a pass of a large model.
 
@@ -69,8 +69,9 @@ class Costs:
                 "it too, or choose another",
             )
         seconds = self.rounds - self.drafts if drafter.copies else self.rounds
-        by_batch = np.tensordot(seconds, _weights(self.batches, batch), (1, 0))
-        return by_batch @ _weights(self.lengths, length)
+        of_batch = _weights(self.batches, batch)
+        by_batch = np.tensordot(seconds[:, of_batch > 0], of_batch[of_batch > 0], (1, 0))
+        return by_batch[~np.isnan(by_batch).any(axis=1)] @ _weights(self.lengths, length)
 
     def prompt_seconds(self, batch: int) -> float:
         """Return the seconds per token in which prompts of other texts are read."""
@@ -92,7 +93,7 @@ class Costs:
         sizes = (range(len(self.rounds)), self.batches.astype(int), self.lengths.astype(int))
         index = pd.MultiIndex.from_product(sizes, names=("repeat", "batch_size", "draft_length"))
         seconds = {"round_seconds": self.rounds.ravel(), "draft_seconds": self.drafts.ravel()}
-        return pd.DataFrame(seconds, index=index).reset_index()[[*COLUMNS]]
+        return pd.DataFrame(seconds, index=index).dropna().reset_index()[[*COLUMNS]]
 
 
 def _weights(grid: Floats, value: float) -> Floats:
@@ -160,12 +161,15 @@ def costs_of(table: pd.DataFrame, source: str) -> Costs:
             f"{source}: data row {row + 1} is not a cost: give whole batch sizes and draft lengths,"
             " and seconds of a round that are more than those of its drafts"
         )
+    numbers["repeat"] = numbers.groupby("batch_size")["repeat"].rank("dense")  # some have fewer
     means = numbers.groupby(["repeat", "batch_size", "draft_length"]).mean()
     repeats, batches, lengths = (level.to_numpy(dtype=float) for level in means.index.levels)
     whole = pd.MultiIndex.from_product([repeats, batches, lengths])
     grid = means.reindex(whole)
-    if grid["round_seconds"].isna().any():
-        _, batch, length = grid.index[int(grid["round_seconds"].isna().to_numpy().argmax())]
+    lacks = grid["round_seconds"].isna()
+    lacks &= ~lacks.groupby(level=[0, 1]).transform("all")
+    if lacks.any():
+        _, batch, length = lacks.idxmax()
         raise UsageError(
             f"{source} lacks batch {batch:g} with draft length {length:g}: measure every batch "
             "size with every draft length, and with 0 for a pass without drafts"

@@ -208,13 +208,7 @@ def timed_costs(
         for records in time_rounds(source.pair, source.loading, settings, loader, show_progress):
             repeats = repeats_of(with_forced(pd.DataFrame(map(vars, records))))
             tables.append(from_bench(repeats, Path(TABLE)))
-            # All sizes get as many repeats as the one with the fewest: means of further ones.
-            fewest = min(len(table["repeat"].unique()) for table in tables)
-            alike = [
-                table.assign(repeat=table["repeat"] * fewest // (table["repeat"].max() + 1))
-                for table in tables
-            ]
-            costs = costs_of(pd.concat(alike), f"{records[0].engine}, measured here")
+            costs = costs_of(pd.concat(tables), f"{records[0].engine}, measured here")
             report(costs)
     except KeyboardInterrupt:
         if costs is None:

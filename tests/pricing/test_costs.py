@@ -42,6 +42,19 @@ def test_between_measured_sizes_costs_are_linear():
     assert costs_of(costs.table(), "again").rounds == pytest.approx(costs.rounds)
 
 
+def test_each_batch_size_has_its_number_of_repeats():
+    rows, whole = affine(), costs_of(affine(), "here")
+    costs = costs_of(rows[(rows["batch_size"] == 1) | (rows["repeat"] == 2)], "here")
+    assert costs.seconds(1, 5, MODEL) == pytest.approx(whole.seconds(1, 5, MODEL))
+    assert costs.seconds(4, 5, LOOKUP) == pytest.approx(whole.seconds(4, 5, LOOKUP)[2:])
+    assert costs.seconds(3, 1, MODEL) == pytest.approx(
+        whole.seconds(1, 1, MODEL)[:1] / 3 + whole.seconds(4, 1, MODEL)[2:] * 2 / 3
+    )
+    assert len(costs.table()) == 12
+    with pytest.raises(UsageError, match="lacks batch 4 with draft length 5"):
+        costs_of(rows.drop(rows.index[-1]), "here")
+
+
 @pytest.mark.parametrize(("batch", "length"), [(5, 1), (1, 6), (2, 9)])
 def test_beyond_the_measured_sizes_nothing_is_guessed(batch, length):
     with pytest.raises(UsageError, match="outside of the measured 1 to"):

@@ -258,18 +258,21 @@ def _suggest(plan: Plan, folder: Path, limit: int, margin: float | None = None) 
         output.next_step(f"specbench {comparison if len(plan.arms) > 1 else f'table {folder}'}")
         return
     same = f"repeat the command with --output {folder}"
-    cells = [cell for task in plan.tasks for cell in task.cells]
-    methods = {cell.method for cell in cells}
+    methods = {cell.method for task in plan.tasks for cell in task.cells}
     shard, shards = plan.settings.shard, plan.settings.shard_slice.step
     examples = shards * min(len(task.examples) for task in plan.tasks)
     compared = methods - {AUTOREGRESSIVE, "sd"}
+    lacks_front = any(
+        part.task.metrics and sum(cell.method == STATIC for cell in part.cells) < 2
+        for part in plan.tasks
+    )
     is_list = isinstance(plan.tasks[0].task.source, PromptList)
     if "sd" not in methods:
         output.next_step(f"{same} and sd among its methods, to compare with it")
     elif limit - shards < examples < ENOUGH and not is_list:
         more = f"--limit {10 * examples}" + (f" --shard {shard}" if shard else "")
         output.next_step(f"{same} {more}, to narrow the intervals with more prompts")
-    elif compared and sum(cell.method == STATIC for cell in cells) < 2 * len(plan.tasks):
+    elif compared and lacks_front:
         output.next_step(
             f"{same}, static among its methods and --set weight=0.75,0.5,0, to add a front"
         )

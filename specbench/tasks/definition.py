@@ -187,7 +187,7 @@ class Definition(StrictModel):
             try:
                 needed = get_metric(name).needs
             except UsageError as error:
-                raise ValueError(f"has an {error}") from error
+                raise ValueError(f"cannot be used: {error}") from error
             stored = source is not None and source.generator is None
             if stored and example is not None and not getattr(example, needed, True):
                 raise ValueError(f"has `{name}`, which needs `example.{needed}`; add it")

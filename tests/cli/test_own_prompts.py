@@ -32,7 +32,8 @@ def questions(tmp_path) -> Path:
 def run(cli: Cli, output: str, line: str) -> list[dict[str, str]]:
     shared = "--max-new-tokens 12 --device cpu --no-progress --output"
     line = f"{shared} {output} {line}"
-    assert cli("run", "--prompts", "question.jsonl", *line.split()).code == 0
+    done = cli("run", "--prompts", "question.jsonl", *line.split(), code=0)
+    assert "--metric" in line or "to add a front" not in done.err  # without a quality
     return rows(Path(output))
 
 
@@ -98,6 +99,7 @@ def test_prompts_with_the_same_text_count_once(cli, tmp_path):
     (tmp_path / "twice.json").write_text(json.dumps(texts))
     line = "run --prompts twice.json -m sd,typical --max-new-tokens 2 --device cpu --output r"
     done = cli(*line.split(), "--no-progress", code=0)
+    assert "to add a front" in done.err
     same = {row["sample_id"]: row["same_prompt_as"] for row in rows(Path("r"))}
     assert {name: first for name, first in same.items() if first} == {"10": "0", "11": "1"}
     shown = cli("compare", "r", "--json")

@@ -23,7 +23,7 @@ def check(name: str, text: str) -> None:
     if os.environ.get("SPECBENCH_REWRITE"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-    assert text == path.read_text(encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8"), "if it is right, SPECBENCH_REWRITE=1 writes it"
 
 
 def refusals(*calls: Callable[[], object]) -> str:

@@ -216,8 +216,9 @@ def require_trade(static: Sequence[Point], task: str, metric: Metric) -> None:
     interval = (
         f"{scale * gained.value:+.1f} [{scale * gained.low:+.1f}, {scale * gained.high:+.1f}]"
     )
+    longer = "" if p_mean else ", or longer texts (--max-new-tokens)"
     raise NothingToLearnError(
         f"{task}: the target is not measurably better than the draft ({metric.unit} {p_mean:.1f} "
         f"against {q_mean:.1f}, difference {interval} on {gained.n} "
-        "held-out prompts), so there is nothing to protect: choose another metric or draft"
+        f"held-out prompts), so there is nothing to protect: choose another metric or draft{longer}"
     )

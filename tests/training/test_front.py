@@ -91,8 +91,11 @@ def test_without_anything_to_protect_training_is_refused():
     noise = np.random.default_rng(0).normal(0, 0.2, PROMPTS)
     equal = made_point(0.0, quality=0.8)
     equal = equal._replace(quality=equal.quality + noise)
-    with pytest.raises(UsageError, match=r"quiz: the target is not measurably bet.*12 held-out"):
+    with pytest.raises(UsageError, match=r"quiz: the target is not measurably bet.*draft$"):
         front.require_trade([STATIC[0], equal], "quiz", ROUGE)
+    none = [made_point(weight, quality=0.0) for weight in (1.0, 0.0)]
+    with pytest.raises(UsageError, match=r"0\.0 against 0\.0.* 12 held-out.*longer texts \(--max"):
+        front.require_trade(none, "quiz", ROUGE)
     with pytest.raises(UsageError, match="not measurably better"):
         front.require_trade([STATIC[0], made_point(1.0, quality=0.1)], "quiz", ROUGE)
 

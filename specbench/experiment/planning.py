@@ -180,7 +180,7 @@ def _notes(
             "(train one with `specbench train`, or give one with --head)"
         )
     if used := [(p.task.name, head) for p in plans for cell in p.cells for head in cell.heads]:
-        yield f"heads: {describe_heads(used)}"
+        yield f"heads: {describe_heads(used, pair.name)}"
     for plan in plans:
         missing = sum(not any((e.reference, *e.references)) for e in plan.examples)
         if missing and any(get_metric(name).needs == "reference" for name in plan.task.metrics):

@@ -210,12 +210,12 @@ def unreadable(path: Path, error: Exception) -> UsageError:
     return UsageError(f"cannot read the head in {path} ({reason}): train it again")
 
 
-def describe_heads(used: Iterable[tuple[str, HeadFile]]) -> str:
-    """Return one line on which head is used for which task, from (task, head) pairs."""
+def describe_heads(used: Iterable[tuple[str, HeadFile]], pair: str) -> str:
+    """Return one line on which head is used for which task of a pair, from (task, head) pairs."""
     tasks: dict[str, list[str]] = {}
     for task, head in dict.fromkeys(used):
         source = str(head.path.parent) if head.name == RESULTS else head.name
-        tasks.setdefault(f"{source} ({_brief(head, task)})", []).append(task)
+        tasks.setdefault(f"{source} ({_brief(head, task, pair)})", []).append(task)
     return "; ".join(f"{head} on {', '.join(served)}" for head, served in tasks.items())
 
 
@@ -234,8 +234,8 @@ def _heads_in(folders: Mapping[str, Path]) -> dict[str, HeadFile]:
     return dict(sorted(heads.items()))
 
 
-def _brief(head: HeadFile, task: str) -> str:
-    """Return a head's kind and goal, its training task if it differs, and whether it is useless."""
+def _brief(head: HeadFile, task: str, pair: str = "") -> str:
+    """Return a head's kind, goal, task and pair if they differ, and whether it is useless."""
     training = training_of(head)
     parts = [training.get("kind", "of unknown kind")]
     if head.path.suffix == RELEASED:
@@ -245,8 +245,13 @@ def _brief(head: HeadFile, task: str) -> str:
         parts.append(f"target acceptance {training['target_acceptance']:g} per position")
     if "max_quality_loss" in training:
         parts.append(f"at most {training['max_quality_loss']:g} points below the target")
-    if training.get("task", task) != task:
-        parts.append(f"trained for {training['task']}")
+    trained_for = [training["task"]] if training.get("task", task) != task else []
+    with suppress(UsageError):  # loading it will report the error
+        of_pair = read_description(head.path).get("pair")
+        if pair and of_pair not in (None, pair):
+            trained_for.append(f"pair {of_pair}")
+    if trained_for:
+        parts.append(f"trained for {' on '.join(trained_for)}")
     if "worth" in training:
         parts.append(f"in training it was {training['worth']}")
     return ", ".join(parts)

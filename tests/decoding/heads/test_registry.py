@@ -153,11 +153,15 @@ def test_the_note_names_the_head_and_its_training(tmp_path, stored):
         worth = {"better": better, "sentence": sentence}
         folder = make_head(tmp_path / name, task="news", kind="linear", worth=worth)
         described.append(("news", HeadFile(name, folder)))
+    of_pair = make_head(tmp_path / "q", task="news", kind="features", pair="q")
+    described += [(task, HeadFile("other", of_pair)) for task in ("news", "math")]
+    described.append(("news", HeadFile("same", make_head(tmp_path / "p", task="news", pair="p"))))
     folder = make_head(tmp_path / "h")
     for content in ("{", "[]", "3", '{"recipe": 1}'):
         (folder / "head.json").write_text(content)
-        assert describe_heads([("news", HeadFile("h", folder))]) == "h (of unknown kind) on news"
-    stored(*describe_heads(described + described).split("; "))
+        faulty = describe_heads([("news", HeadFile("h", folder))], "p")
+        assert faulty == "h (of unknown kind) on news"
+    stored(*describe_heads(described + described, "p").split("; "))
 
 
 MINI = get_pair("mini")

@@ -68,11 +68,12 @@ def read_reports(paths: Sequence[Path], batches: Sequence[int] = ()) -> Costs:
     grid = sorted(of_target)
     gaps = (rows for rows, after in pairwise(grid) if after > 2 * rows)  # not to interpolate over
     longest = next(gaps, grid[-1]) // max(batches) - 1
+    of_vllm = "vllm bench latency does, or add vllm bench serve with speculation"
+    how = "llama-bench -p 1,2,3,4,5,6,8 -n 32" if any(map(sizes.get, names)) else of_vllm
     require(
         longest >= 1 and min(of_target) <= min(batches),
         f"{source} has passes of the target over {', '.join(map(str, sorted(of_target)))} tokens: "
-        f"measure {min(batches)} to {2 * max(batches)} or more, as llama-bench -p 1,2,3,4,5,6,8 "
-        "-n 32",
+        f"measure {min(batches)} to {2 * max(batches)} or more, as {how}",
     )
     require(
         not of_draft or (min(of_draft) <= batches[0] and batches[-1] <= max(of_draft)),

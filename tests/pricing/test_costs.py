@@ -223,6 +223,7 @@ def test_latencies_of_vllm_need_the_file_with_their_options(tmp_path):
         ('[{"model_filename": "m", "n_prompt": 1e999, "avg_ns": 1}]', "is no result of"),
         ("not json", "cannot read"),
         (json.dumps(serve(None, 9.0)), "no max_concurrency"),
+        (json.dumps(serve(1, 9.0)), "1 to 2 or more, as .* add vllm bench serve with speculation"),
         (json.dumps(llama_bench("t", 1, 1.0, (1,))), "measure 1 to 2 or more, as llama-bench -p"),
         (json.dumps([t for n in "abc" for t in llama_bench(n, 1, 1, (2,))]), "times of 3 models"),
         (None, r"cannot read .*r\.json"),

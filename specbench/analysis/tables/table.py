@@ -26,6 +26,7 @@ MARKDOWN_WIDTH = 160  # wider tables need horizontal scrolling
 _NAMED = 12  # characters that a name may be longer than a text beside it
 WIDE = 120  # characters of a terminal from which all columns are shown
 
+_LEVEL = re.compile(r"\s\[95 %\]")  # in a heading, of the intervals below it
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a spreadsheet's formula begins
 
 
@@ -75,10 +76,13 @@ class Table:
         notes: Sequence[str] = (),
         stub: int = 1,
     ) -> Table:
-        """Build a table with one row per record."""
+        """Build a table with one row per record; a column without intervals names no level."""
         headings, cells = zip(*fields, strict=True)
         columns = [Column(name) if isinstance(name, str) else name for name in headings]
         rows = [[cell(record) for cell in cells] for record in records]
+        for index, column in enumerate(columns):
+            if not any("[" in "".join(cell_of(row[index])[:2]) for row in rows):
+                columns[index] = column._replace(heading=_LEVEL.sub("", column.heading))
         return cls(title, columns, rows, notes, stub)
 
     @property

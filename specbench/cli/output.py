@@ -162,12 +162,12 @@ _NOTES = _Notes(logging.WARNING)
 
 
 def show_warnings() -> None:
-    """Print warnings that specbench's packages log as notes, each once from now on.
+    """Print warnings of specbench and of libraries as notes, each once from now on.
 
-    Warnings of libraries may quote what files contain, such as a character without a glyph.
+    Those of libraries may quote what files contain, such as a character without a glyph.
     """
     _NOTES.printed = set()
-    warnings.formatwarning = lambda text, *_, **__: f"{_noted(str(text))}\n"
+    warnings.showwarning = lambda text, *_, **__: log.warning("%s", text)
     logger = logging.getLogger("specbench")
     logger.addHandler(_NOTES)  # adds it only once
     logger.propagate = False  # a library may have given the root logger a handler of its own

@@ -246,7 +246,9 @@ def test_a_line_that_would_fill_the_memory_is_refused(cli, run, suffix):
     assert f"samples.jsonl{suffix}:1 is longer than 16 MiB: remove the line" in shown.err
 
 
-def test_warnings_of_libraries_steer_nothing(cli):
+def test_warnings_of_libraries_steer_nothing_and_are_shown_once(cli, capsys):
     cli("--version")
-    text = warnings.formatwarning(f"Glyph 7 ({STEERING}) missing", UserWarning, "style.py", 1)
-    assert text.startswith("note: Glyph 7") and not steering(text)
+    for line in (1, 2):
+        warnings.showwarning(f"Glyph 7 ({STEERING}) missing", UserWarning, "style.py", line)
+    shown = capsys.readouterr().err
+    assert shown.count("note: Glyph 7") == 1 and not steering(shown)

@@ -24,7 +24,7 @@ from specbench.analysis.statistics.front import static_weight
 from specbench.analysis.statistics.intervals import Floats
 from specbench.analysis.statistics.positions import NOTHING_DRAFTED
 from specbench.analysis.tables.shown import shown
-from specbench.errors import UsageError
+from specbench.errors import UsageError, require
 
 _FEWEST_POINTS = 6  # three coefficients and three degrees of freedom
 _RESAMPLES = 2000
@@ -87,8 +87,9 @@ def draw_weights(results: Results) -> Drawing:
     """
     table = results.cells
     table = table.assign(w=static_weight(table)).dropna(subset=["w", "draft_acceptance_rate"])
-    if "static" not in set(table["method"]):
-        raise UsageError("Nothing to draw: these runs hold no static ensemble; sweep the weights.")
+    swept = table.loc[table["method"] == "static", "task"]
+    require(not swept.empty, "these runs hold no static ensemble: run sweep-weights")
+    table = table[table["task"].isin(swept)]  # a panel with sd alone would show no curve
     only(table, "temperature")
     only(table, "drafter")
 

@@ -51,7 +51,7 @@ def draw(results: Results) -> Drawing:
         return line | {"marker": look.marker, "markersize": 0.5 * look.size, "markevery": 0.2}
 
     for task, panels in zip(tasks, grid.T, strict=True):
-        panels[0].set_title(task)
+        layout.set_title(panels[0], task)
         for axes, (column, meaning) in zip(panels, LATENCIES.items(), strict=True):
             for _, rows in samples[samples["task"] == task].groupby("label", sort=False):
                 times = np.sort(1000 * rows[column].dropna().to_numpy())

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import textwrap
 from collections.abc import Sequence
-from itertools import product
+from itertools import chain, product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ log = logging.getLogger(__name__)
 
 SETTING = ("pair", "engine", "batch_size")
 _FONT_POINTS = 5.8
+_LETTER = 5.2  # mean width of a letter of a title, in points
 _REACH = 4.2  # distance of a label from its point, in points
 _MARGIN = 0.4  # free space around a label, in points
 # Positions of a label around its point, best first, and their distances relative to its reach.
@@ -42,7 +44,7 @@ def task_panels(
     panels_drawn = []
     for (setting, rows), line in zip(settings, grid, strict=True):
         for task, axes in zip(tasks, line, strict=True):
-            axes.set_title(title(task, setting, rows))
+            set_title(axes, title(task, setting, rows))
             panels_drawn.append((axes, rows[rows["task"] == task]))
     return figure, grid, panels_drawn
 
@@ -66,6 +68,14 @@ def title(task: str, setting: str, rows: pd.DataFrame, mark: str = "") -> str:
     control = task in GENERATORS and set(rows["pair"]) == {"mini"}
     notes = ["positive control"] * control + [setting] * bool(setting)
     return f"{task}{mark}\n({', '.join(notes)})" if notes else task + mark
+
+
+def set_title(axes: Axes, text: str) -> None:
+    """Set a panel's title; lines that would reach the next panel are broken, at most twice."""
+    inches = 1.25 * axes.bbox.width / axes.figure.dpi  # the final layout has wider panels
+    letters = int(72 * inches / scaled(_LETTER))
+    lines = (textwrap.wrap(t, letters, max_lines=3, placeholder=" …") for t in text.splitlines())
+    axes.set_title("\n".join(chain.from_iterable(lines)))
 
 
 def data(table: pd.DataFrame, *more: str, **drawn: str) -> pd.DataFrame:
@@ -112,7 +122,7 @@ def only(table: pd.DataFrame, name: str) -> None:
         listing = ", ".join(value if isinstance(value, str) else f"{value:g}" for value in values)
         filtered = name in ("draft_length", "drafter")
         choice = f"one by --{name.replace('_', '-')}" if filtered else f"runs of one {noun}"
-        raise UsageError(f"The runs hold several {noun}s ({listing}): choose {choice}.")
+        raise UsageError(f"the runs hold several {noun}s ({listing}): choose {choice}")
 
 
 class Label(NamedTuple):

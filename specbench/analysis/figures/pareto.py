@@ -91,8 +91,8 @@ def draw(results: Results, against: Sequence[str] = AGAINST) -> Drawing:
     table = results.cells.dropna(subset="quality")
     if table.empty:
         raise UsageError(
-            "Nothing to draw: no task of these runs has a quality; run one that does, or your own "
-            "prompts with --metric agreement."
+            "no task of these runs has a quality: run one that does, or your own prompts with "
+            "--metric agreement"
         )
     layout.only(table, "temperature")
     layout.only(table[table["draft_length"] > 0], "draft_length")
@@ -104,8 +104,8 @@ def draw(results: Results, against: Sequence[str] = AGAINST) -> Drawing:
     for cost in costs:
         if table[cost.column].isna().all():
             raise UsageError(
-                f"Nothing to draw against {cost.gain}: these runs lack it; run "
-                f"{'autoregressive too' if cost.gain == 'speedup' else 'a method that drafts'}."
+                f"these runs have no {cost.gain} to draw quality against: run "
+                f"{'autoregressive too' if cost.gain == 'speedup' else 'a method that drafts'}"
             )
 
     table, names = _numbered(table)
@@ -122,11 +122,12 @@ def draw(results: Results, against: Sequence[str] = AGAINST) -> Drawing:
             of_task = cells[cells["task"] == task]
             if drawn := list(_column(column, costs, of_task, results)):
                 coin = _COIN if drawn[0].coin else ""
-                drawn[0].axes.set_title(layout.title(task, setting, of_task, coin))
+                layout.set_title(drawn[0].axes, layout.title(task, setting, of_task, coin))
             panels += drawn
     cells = pd.concat([panel.cells for panel in panels])
     cells = cells[~cells.index.duplicated()]  # of several costs
-    fronts = {mark for panel in panels for mark in panel.front["mark"]}
+    drawn_fronts = (part for panel in panels for part in panel.front.groupby(["mark", "run_id"]))
+    fronts = {mark for (mark, _), line in drawn_fronts if len(line) > 1}  # one point has no line
     has_band = any(panel.front["quality_low"].notna().any() for panel in panels)
     handles = _handles(style.distinct(cells, "method"), cells, fronts, has_band)
     runs: dict[int, list[str]] = {}

@@ -64,7 +64,7 @@ def draw_positions(results: Results) -> Drawing:
                     points = drawn[drawn["name"] == name]
                     style.points(axes, points, "x", "100*value", **lines[name])
         for task, axes in zip(tasks, part[0], strict=True):
-            axes.set_title(layout.title(task, setting, rows))
+            layout.set_title(axes, layout.title(task, setting, rows))
     for axes in grid[-1]:
         axes.set_xlabel("Position of the draft")
         axes.locator_params(axis="x", integer=True)

@@ -242,7 +242,7 @@ def panels(
     if style.width and style.width < least:
         raise UsageError(
             f"--width {style.width:g} is too narrow for {columns} panels beside each other: give "
-            f"at least {least:g} inches, or draw fewer tasks with --task."
+            f"at least {least:g} inches, or draw fewer tasks with --task"
         )
     natural = width or _WIDTHS.get(columns, 1.75 * columns) * style.stretch
     size = (style.width or scaled(natural), scaled(rows * height + 0.3))

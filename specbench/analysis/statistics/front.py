@@ -268,7 +268,7 @@ def front_band(
     alone = [setting for setting in settings if setting.method == AUTOREGRESSIVE]
     baseline = alone if gain == "speedup" else []
     if gain == "speedup" and not baseline:
-        raise UsageError("A speed-up needs autoregressive; run it too.")
+        raise UsageError("a speed-up needs autoregressive: run it too")
     reached = points_with_front([], front, baseline).estimates()
     points = slice(len(front))
     gains, quality = reached.gains(gain).of(points), reached.quality[:, points]

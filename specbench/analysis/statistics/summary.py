@@ -141,7 +141,7 @@ def summarise(samples: pd.DataFrame) -> pd.DataFrame:
     Numbers that are in no schema are the user's own metrics.
     """
     if samples.empty:
-        raise UsageError("There are no samples to summarise; run at least one.")
+        raise UsageError("there are no samples to summarise: run at least one")
     numbers = samples.select_dtypes("number")
     declared = {*frames.SAMPLES, *frames.MEASURED}
     user_metrics = [name for name in numbers if name not in declared]

@@ -65,6 +65,8 @@ def test_weights_has_a_curve_per_draft_length_that_sd_closes():
         assert curve["draft_acceptance"].tolist() == pytest.approx([100, 90, 80, 70, 60])
         width = curve["draft_acceptance_high"] - curve["draft_acceptance_low"]
         assert width.round(9).eq(4).all()
+    alone = summary_of(tasks=("sd alone",), methods=("sd",))  # a point, and no curve
+    assert len(titles(acceptance.draw_weights(Results.of(summary=pd.concat([frame, alone]))))) == 4
 
 
 # Of five rounds, one accepts no draft, two accept one, two accept all three.
@@ -86,6 +88,7 @@ def test_positions_are_drawn_as_in_their_table_with_few_settings_of_a_method():
         panel_rows = table[table["kind"] == kind]
         np.testing.assert_allclose(np.sort(y), np.sort(100 * panel_rows["value"]))
         assert sorted(x.round()) == sorted(panel_rows["position"])
+    assert len({bars.lines[0].get_linestyle() for bars in conditional.containers}) == 4
     names = [text.get_text() for text in drawing.figure.legends[0].get_texts()]
     assert names == ["static w=0", "static w=2", "static w=3", "static w=5", "diversed"]
 

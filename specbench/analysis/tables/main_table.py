@@ -115,7 +115,7 @@ def main_table(
     Values are scaled for display: acceptance in per cent, quality times its metric's scale,
     speed-up as a factor. ``metric`` is the task's metric for quality and otherwise the figure
     itself. Autoregressive drafts nothing, so it appears in the section of every draft length of its
-    pair, temperature, engine and batch size.
+    task, pair, temperature, engine and batch size.
 
     Heads that differ in the seed of their training alone have a further row: their mean, with
     seeds and prompts as random effects. It does not compete.
@@ -136,9 +136,9 @@ def main_table(
     rows = rows.assign(metric=metric, unit=rows["figure"].map(_UNITS), scale=scale, **scaled)
     # Methods without drafts are in every matching section.
     drafted, alone = rows[rows["draft_length"] > 0], rows[rows["draft_length"] == 0]
-    shared = [name for name in SECTION if name != "draft_length"]
+    shared = [name for name in (*SECTION, "task") if name != "draft_length"]
     alone = alone.drop(columns="draft_length")
-    alone = alone.merge(drafted[SECTION].drop_duplicates(), on=shared, how="left")
+    alone = alone.merge(drafted[[*SECTION, "task"]].drop_duplicates(), on=shared, how="left")
     alone["draft_length"] = alone["draft_length"].fillna(0).astype("int64")
     sections = pd.concat([alone, drafted], ignore_index=True)
     sections = sections.assign(seeds=1, verdict=None, least=np.nan)

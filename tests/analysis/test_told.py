@@ -206,7 +206,7 @@ MAIN: dict[str, Callable[[Run], pd.DataFrame]] = {
     "tokens between marks": lambda run: marked(five(), "diversed"),
     "in batches": lambda run: five().assign(batch_size=8),
     "two draft lengths": lambda run: pd.concat(
-        [five(), five().query("draft_length > 0").assign(draft_length=3)]
+        [five(), five().query("draft_length and task == 'mini-math'").assign(draft_length=3)]
     ),
     "nothing drafted": lambda run: five().query("draft_length == 0"),
     "several runs": lambda run: pd.concat([five(), five().assign(run_id="two")]),

@@ -1,7 +1,7 @@
 """The figures of a report: SVGs as drawn by ``specbench plot``, with tooltips on points.
 
 There is one block per setting, drafter and draft length; autoregressive decoding is part of every
-block.
+block, on the tasks of its drafts.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def figures(
         drafts = sorted(set(drafted.itertuples(index=False, name=None)))
         for drafter, n in drafts or [(DEFAULT_DRAFTER, 0)]:
             alike = (of_setting["draft_length"] == n) & (of_setting["drafter"] == drafter)
-            drawn_cells = of_setting[alike | (of_setting["draft_length"] == 0)]
+            of_tasks = of_setting["task"].isin(of_setting.loc[alike, "task"]) if drafts else True
+            drawn_cells = of_setting[alike | (of_setting["draft_length"] == 0) & of_tasks]
             name = f"{setting}, N = {n}" if n else str(setting)
             name += "" if drafter == DEFAULT_DRAFTER else f", {drafter}"
             # Tooltips by row of the table whose points a figure shows.

@@ -283,16 +283,15 @@ def main() -> None:
     is_told = np.array([not b.is_open for b in bounds])
     print(by(table, ["person", "of_engine", "of_layers", "of_chip", "of_drafter"]).to_string())
     if options.worst:
-        named = ["gpu", "target", "weights", "drafter", "draft_length", "batch", "speedup"]
+        columns = ["gpu", "target", "weights", "drafter", "draft_length", "batch", "speedup"]
+        columns += ["predicted"]
         worst = table.sort_values("size", ascending=False).head(options.worst)
-        columns = [*named, "predicted"]
         print(worst[columns].to_string(index=False, float_format="%.2f"))
     if options.figure:
         draw(table[is_told], options.figure)
     print(cost_of_choice(table))
-    untold = Counter(
-        f"{b.kind.engine} on {b.kind.chip}, {b.kind.layers}" for b in bounds if b.is_open
-    )
+    untold_kinds = (b.kind for b in bounds if b.is_open)
+    untold = Counter(f"{k.engine} on {k.chip}, {k.layers}" for k in untold_kinds)
     for reason, counts in (("not computed", unknown), ("no number is told", untold)):
         names = "; ".join(f"{name} ({count})" for name, count in counts.most_common())
         print(f"{reason}: {counts.total()} rows{': ' * bool(names)}{names}")
@@ -347,10 +346,8 @@ def error_table(table: pd.DataFrame) -> pd.DataFrame:
 
 def length_table(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the tokens per round that were measured, by drafter, source and workload."""
-    rows = rows.assign(
-        drafter=rows["drafter"].map(kind_called),
-        workload=rows["workload"].fillna("unnamed texts"),
-    )
+    rows = rows.assign(drafter=rows["drafter"].map(kind_called))
+    rows["workload"] = rows["workload"].fillna("unnamed texts")
     groups = rows.dropna(subset=["accepted_length"]).groupby(["drafter", "source", "workload"])
     drafts = groups["draft_length"].agg(["min", "max"]).astype(int)
     lengths = groups["accepted_length"].agg(["size", "median", "min", "max"])

@@ -62,12 +62,12 @@ class Rollouts(NamedTuple):
         return torch.lerp(self.q, self.p, weight)
 
 
-class Part(NamedTuple):
-    """Texts that share batches with those of other parts: one per prompt and head."""
+class RolloutRequest(NamedTuple):
+    """Texts that share batches with those of other requests: one per prompt and head."""
 
-    heads: Sequence[Head]  # of one kind in all parts; a head may occur repeatedly
+    heads: Sequence[Head]  # of one kind in all requests; a head may occur repeatedly
     prompts: Sequence[list[int]]
-    generator: torch.Generator  # draws the tokens of this part only
+    generator: torch.Generator  # draws the tokens of this request only
 
     @property
     def texts(self) -> int:
@@ -75,12 +75,12 @@ class Part(NamedTuple):
         return len(self.heads) * len(self.prompts)
 
     def draws(self, tokens: int) -> Tensor:
-        """Draw numbers in [0, 1) ``[tokens, texts]``, all at once: no other part changes them."""
+        """Draw numbers in [0, 1) ``[tokens, texts]``, at once: no other request changes them."""
         size, device = (tokens, self.texts), self.generator.device
         return torch.rand(size, generator=self.generator, device=device, dtype=torch.float64)
 
-    def divided(self) -> list[Part]:
-        """Return parts of at most ``AT_ONCE`` texts, or of one prompt."""
+    def divided(self) -> list[RolloutRequest]:
+        """Return requests of at most ``AT_ONCE`` texts, or of one prompt."""
         size = max(1, AT_ONCE // len(self.heads))
         starts = range(0, len(self.prompts), size)
         return [self._replace(prompts=self.prompts[i : i + size]) for i in starts]
@@ -88,24 +88,24 @@ class Part(NamedTuple):
 
 def roll_out(
     pair: LoadedPair,
-    parts: Sequence[Part],
+    requests: Sequence[RolloutRequest],
     max_new_tokens: int,
     stop: Sequence[str] = (),
     sampling: Sampling = PLAIN,
 ) -> list[Rollouts]:
-    """Sample the texts of all parts from v; the texts of a prompt are adjacent.
+    """Sample the texts of all requests from v; the texts of a prompt are adjacent.
 
-    A part gets the texts that it would get alone, but for rounding. The models read a prompt of a
-    part once for all heads. A ``stop`` string ends a text: the token that completes it is the last,
-    and the text is cut before the string.
+    A request gets the texts that it would get alone, but for rounding. The models read a prompt of
+    a request once for all heads. A ``stop`` string ends a text: the token that completes it is the
+    last, and the text is cut before the string.
     """
-    batches: list[dict[int, Part]] = []  # with the number of the part that each belongs to
-    for number, part in enumerate(parts):
-        for piece in part.divided():
+    batches: list[dict[int, RolloutRequest]] = []  # by the number of the request they belong to
+    for number, request in enumerate(requests):
+        for piece in request.divided():
             if not batches or sum(p.texts for p in batches[-1].values()) + piece.texts > AT_ONCE:
                 batches.append({})
             batches[-1][number] = piece
-    written: list[list[Rollouts]] = [[] for _ in parts]
+    written: list[list[Rollouts]] = [[] for _ in requests]
     for batch in batches:
         texts, end = _batch(pair, [*batch.values()], max_new_tokens, stop, sampling), 0
         for number, piece in batch.items():
@@ -126,20 +126,20 @@ def joined(parts: Sequence[Rollouts]) -> Rollouts:
 @torch.no_grad()
 def _batch(
     pair: LoadedPair,
-    parts: Sequence[Part],
+    requests: Sequence[RolloutRequest],
     max_new_tokens: int,
     stop: Sequence[str],
     sampling: Sampling,
 ) -> Rollouts:
     device = pair.target.device
     ends = torch.tensor(sorted(pair.eos_ids), device=device)
-    prompts = [prompt for part in parts for prompt in part.prompts]
-    writers = [head for part in parts for _ in part.prompts for head in part.heads]
-    counts = torch.tensor([len(part.heads) for part in parts for _ in part.prompts], device=device)
-    rows = torch.arange(len(prompts), device=device).repeat_interleave(counts)
+    prompts = [prompt for request in requests for prompt in request.prompts]
+    writers = [head for request in requests for _ in request.prompts for head in request.heads]
+    counts = [len(request.heads) for request in requests for _ in request.prompts]
+    rows = torch.arange(len(prompts)).repeat_interleave(torch.tensor(counts)).to(device)
     prompt_of, heads = rows.tolist(), [*dict.fromkeys(writers)]
     head_of = torch.tensor([heads.index(head) for head in writers], device=device)
-    uniform = torch.cat([part.draws(max_new_tokens) for part in parts], 1)
+    uniform = torch.cat([request.draws(max_new_tokens) for request in requests], 1)
     models = lockstep(pair, prompts, max_new_tokens, len(rows))
     outputs = [model.start() for model in models]
     for model in models:
@@ -212,7 +212,7 @@ def _answer(pair: LoadedPair, prompt: Sequence[int], text: str) -> str:
 
 def drafted_rollouts(
     pair: LoadedPair,
-    part: Part,
+    request: RolloutRequest,
     max_new_tokens: int,
     stop: Sequence[str],
     sampling: Sampling,
@@ -222,20 +222,20 @@ def drafted_rollouts(
 
     Bonus tokens of the texts are left out: they come from p, whatever the weights are.
     """
-    context, longest = context_of(drafter, pair), max(map(len, part.prompts))
+    context, longest = context_of(drafter, pair), max(map(len, request.prompts))
     if context is not None and longest + max_new_tokens > context:
         raise UsageError(
             f"a prompt of {longest} tokens and {max_new_tokens} new ones exceed the {context} "
             "tokens that the drafter can read: lower --max-prompt-tokens or --max-new-tokens"
         )
-    written, generator = [], part.generator
-    for piece in part.divided():
+    written, generator = [], request.generator
+    for piece in request.divided():
         seed = int(torch.randint(2**31, (), generator=generator, device=generator.device))
-        rows = [prompt for prompt in piece.prompts for _ in part.heads]
+        rows = [prompt for prompt in piece.prompts for _ in request.heads]
         options = DecodeOptions(
             sampling, DRAFT_LENGTH, max_new_tokens, seed, stop, len(rows), drafter, law=_draft_law
         )
-        written.append(_decoded(pair, part.heads, rows, options))
+        written.append(_decoded(pair, request.heads, rows, options))
     return joined(written)
 
 
@@ -276,7 +276,7 @@ def _decoded(
             scalars = (log_p.exp().to(distances), log_q.exp().to(distances), distances)
             columns.append((torch.full_like(token, row), token, features, *scalars))
             first += record.emitted
-    index, token, *records = (torch.cat(parts) for parts in zip(*columns, strict=True))
+    index, token, *records = (torch.cat(column) for column in zip(*columns, strict=True))
     return Rollouts(answers, cut, index.to(device), token.to(device), *records)
 
 

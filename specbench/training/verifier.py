@@ -30,7 +30,13 @@ from specbench.training.front import InputSums, Point, Worth
 from specbench.training.goal import Checked, Multiplier, goal_of
 from specbench.training.material import Material, Materials
 from specbench.training.recipe import HeadRecipe
-from specbench.training.rollouts import AT_ONCE, Part, Rollouts, drafted_rollouts, roll_out
+from specbench.training.rollouts import (
+    AT_ONCE,
+    RolloutRequest,
+    Rollouts,
+    drafted_rollouts,
+    roll_out,
+)
 
 # Seeds of roll-outs on held-out prompts; training cannot use them.
 HELD_OUT_SEED, FINAL_SEED = RESERVED_SEEDS, 2 * RESERVED_SEEDS
@@ -191,8 +197,8 @@ class Training:
         """Measure heads with some texts per prompt."""
         generator = self._new_generator(seed)
         heads = [head for head in heads for _ in range(texts)]
-        part = Part(heads, material.prompts, generator)
-        [rollouts], total = self.roll_out([part], self.sampling), part.texts
+        request = RolloutRequest(heads, material.prompts, generator)
+        [rollouts], total = self.roll_out([request], self.sampling), request.texts
         points = [
             self._point(head, rollouts.taken(range(i, total, len(heads))), material.examples)
             for i, head in enumerate(heads)
@@ -251,8 +257,8 @@ class Training:
         target, cold = self.static_head(1.0), Sampling(temperature=0.0)
 
         def filled(material: Material) -> Material:
-            part = Part([target], material.prompts, self._new_generator(0))
-            texts = self.roll_out([part], cold)[0].texts
+            request = RolloutRequest([target], material.prompts, self._new_generator(0))
+            texts = self.roll_out([request], cold)[0].texts
             pairs = zip(material.examples, texts, strict=True)
             return material._replace(examples=[replace(e, greedy=text) for e, text in pairs])
 
@@ -261,13 +267,13 @@ class Training:
         train = train.taken(0, used)._replace(left_out=train.left_out)
         self.materials = Materials(filled(train), filled(held_out), filled(final), left_out)
 
-    def roll_out(self, parts: Sequence[Part], sampling: Sampling) -> list[Rollouts]:
+    def roll_out(self, requests: Sequence[RolloutRequest], sampling: Sampling) -> list[Rollouts]:
         """Sample a text per prompt and head; see ``rollouts.roll_out``."""
         texts = (self.tokens, self.task.stop, sampling)
         if self.drafter == MODEL:
-            return roll_out(self.pair, parts, *texts)
+            return roll_out(self.pair, requests, *texts)
         drafter = self.drafter.kind.load(self.pair)
-        return [drafted_rollouts(self.pair, part, *texts, drafter) for part in parts]
+        return [drafted_rollouts(self.pair, request, *texts, drafter) for request in requests]
 
     def _new_generator(self, seed: int) -> torch.Generator:
         return torch.Generator(self.pair.target.device).manual_seed(seed)
@@ -290,10 +296,10 @@ def draw_texts(trainings: Sequence[Training]) -> list[tuple[Rollouts, list[Examp
     began, first = time.perf_counter(), trainings[0]
     size, copies = first.recipe.prompts_per_step, first.recipe.rollouts
     materials = [t.materials.train.taken(len(t.history) * size, size) for t in trainings]
-    parts = [
-        Part([training.head] * copies, material.prompts, training.generator)
+    requests = [
+        RolloutRequest([training.head] * copies, material.prompts, training.generator)
         for training, material in zip(trainings, materials, strict=True)
     ]
-    rollouts = first.roll_out(parts, first.sampling)
+    rollouts = first.roll_out(requests, first.sampling)
     seconds = (time.perf_counter() - began) / len(trainings)
     return [(texts, m.examples, seconds) for texts, m in zip(rollouts, materials, strict=True)]

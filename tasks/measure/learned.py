@@ -31,7 +31,7 @@ from specbench.engine.pair import LoadedPair
 from specbench.engine.pairs import Loading, get_pair
 from specbench.tasks.task import load_task
 from specbench.training.material import split_material
-from specbench.training.rollouts import PLAIN, Part, roll_out
+from specbench.training.rollouts import PLAIN, RolloutRequest, roll_out
 from specbench.training.verifier import HELD_OUT_SEED
 
 KINDS = {
@@ -94,7 +94,7 @@ def sample_tokens(
 ) -> pd.DataFrame:
     """Sample a text per prompt; return a row per token: text, name, kind, weight and TV(p, q)."""
     generator = torch.Generator(pair.target.device).manual_seed(seed)
-    part = Part([head], prompts, generator)
+    part = RolloutRequest([head], prompts, generator)
     [rollouts] = roll_out(pair, [part], max_new_tokens, stop, sampling)
     order = rollouts.row.argsort(stable=True)  # roll-outs are ordered by step
     columns = (rollouts.row, rollouts.token, head(rollouts.inputs), rollouts.tv)

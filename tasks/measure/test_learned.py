@@ -28,7 +28,7 @@ from specbench.engine.loading import load_pair
 from specbench.engine.pairs import Loading, get_pair
 from specbench.tasks.task import load_task
 from specbench.training.material import split_material
-from specbench.training.rollouts import Part, roll_out
+from specbench.training.rollouts import RolloutRequest, roll_out
 
 VOCABULARY = ["[UNK]", "a", "▁a", "▁the", "the", "##the", "ing", "##ing"]
 
@@ -78,7 +78,7 @@ def test_names_in_order_are_the_texts_and_weights_those_of_the_positions():
     frame = sample_tokens(mini, head, prompts, 64, seed=3)
     np.testing.assert_allclose(frame["weight"], 1 / (1 + np.exp(-3 * frame["tv"])), rtol=1e-5)
     assert frame["tv"].std() > 0.1
-    part = Part([head], prompts, torch.Generator().manual_seed(3))
+    part = RolloutRequest([head], prompts, torch.Generator().manual_seed(3))
     texts = roll_out(mini, [part], 64)[0].texts
     for number, text in enumerate(texts):
         mine = frame[frame["text"] == number]

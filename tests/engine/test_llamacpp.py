@@ -22,7 +22,7 @@ from specbench.errors import RunError, UsageError
 from specbench.methods.ensembles import diversed
 from specbench.methods.strict import lossy, sd
 from specbench.tasks.task import load_task
-from specbench.training.rollouts import Part, roll_out
+from specbench.training.rollouts import RolloutRequest, roll_out
 
 from .conftest import needs_llamacpp
 
@@ -299,10 +299,10 @@ def test_other_architectures_and_vocabularies_are_refused(files, mini, tmp_path)
 @pytest.mark.parametrize("kind", ["linear", "features"])
 def test_texts_to_train_on_are_those_of_pytorch(exported, mini, kind):
     """Each prompt is read once for three texts, and texts end at different times."""
-    sizes = (mini.target.hidden_size, mini.draft.hidden_size)
+    sizes, rows = (mini.target.hidden_size, mini.draft.hidden_size), prompts(mini, 2)
     heads = [Head(kind, sizes, weight) for weight in (0.9, 0.5, 0.1)]
     of_torch, of_file = (
-        roll_out(pair, [Part(heads, prompts(mini, 2), torch.Generator().manual_seed(0))], 100)[0]
+        roll_out(pair, [RolloutRequest(heads, rows, torch.Generator().manual_seed(0))], 100)[0]
         for pair in (mini, exported)
     )
     assert len({*of_torch.texts}) == 6 and of_file.texts == of_torch.texts

@@ -23,7 +23,7 @@ from specbench.methods.strict import sd
 from specbench.methods.verdict import Positions
 from specbench.tasks.task import load_task
 from specbench.training import rollouts as rollouts_module
-from specbench.training.rollouts import Part, Rollouts, drafted_rollouts, roll_out
+from specbench.training.rollouts import RolloutRequest, Rollouts, drafted_rollouts, roll_out
 
 from ..decoding.helpers import run
 
@@ -36,8 +36,8 @@ def linear(mini, weight: float = 0.5) -> Head:
     return Head("linear", (mini.target.hidden_size, mini.draft.hidden_size), weight)
 
 
-def seeded(heads: list[Head], prompts: list[list[int]], seed: int = 0) -> Part:
-    return Part(heads, prompts, torch.Generator().manual_seed(seed))
+def seeded(heads: list[Head], prompts: list[list[int]], seed: int = 0) -> RolloutRequest:
+    return RolloutRequest(heads, prompts, torch.Generator().manual_seed(seed))
 
 
 @pytest.fixture(scope="module")
@@ -231,7 +231,7 @@ def test_records_are_those_of_each_text_alone(mini, monkeypatch, name, cached):
     sizes = (mini.target.hidden_size, mini.draft.hidden_size)
     heads = [Head("features", sizes, weight) for weight in WEIGHTS]
     generator = torch.Generator().manual_seed(SEED)
-    part = Part(heads, prompts, generator)
+    part = RolloutRequest(heads, prompts, generator)
     rollouts = drafted_rollouts(mini, part, NEW_TOKENS, (), SAMPLING, drafter)
     seed = int(torch.randint(2**31, (), generator=generator.manual_seed(SEED)))
     assert len(rollouts.texts) == len(prompts) * len(heads)

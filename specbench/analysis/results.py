@@ -28,6 +28,7 @@ from specbench.analysis.verdicts.margin import margin_rows, with_arms
 from specbench.analysis.verdicts.remarks import measured_on, remarks
 from specbench.analysis.verdicts.sampling import sampling_rows
 from specbench.analysis.verdicts.slower import slower_methods
+from specbench.analysis.verdicts.two_runs import why_untimed
 from specbench.errors import UsageError
 from specbench.runs.columns import TIMED
 from specbench.runs.frames import (
@@ -270,6 +271,13 @@ class Results:
     def measured_on(self) -> list[str]:
         """The machine, weights and library of each run, as far as they are recorded."""
         return list(dict.fromkeys(filter(None, map(measured_on, chain(*self._runs.values())))))
+
+    @property
+    def untimed(self) -> str:
+        """Why times of these runs do not compare, for a reader; empty if they do."""
+        first, *others = (run for run, *_ in self._runs.values())
+        why = next(filter(None, (why_untimed(first, other) for other in others)), None)
+        return f"times of these runs do not compare, since {why}" if why else ""
 
     def plot(self, figure: str = "pareto", *, style: str = STYLES[1], **options: Any) -> Figure:
         """Draw a figure of these runs, as ``specbench plot`` does.

@@ -122,11 +122,8 @@ def plot(
         drawing = draw()
     if figure == WITH_COSTS:
         _note_fronts(drawing.data)
-        if len(results.measured_on) > 1 and ("time" in costs or not costs):
-            note(
-                "the runs were measured with other machines, weights or libraries, so their times "
-                "on one axis do not compare them: draw --cost acceptance"
-            )
+        if results.untimed and ("time" in costs or not costs):
+            note(f"{results.untimed}: draw --cost acceptance")
     for path in save(drawing, folder, name):
         print(path)
 

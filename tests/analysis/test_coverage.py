@@ -134,6 +134,8 @@ def test_a_paired_difference_is_tangos_and_repeats_that_always_agree_count_once(
     assert (difference.low, difference.high) == pytest.approx(
         (-3.8415 / 103.8415, 3.8415 / 103.8415), rel=1e-4
     )
+    twice = np.arange(120) > 0, np.repeat(np.arange(60), 2)  # all but one of 120 texts are right
+    assert paired_difference((np.zeros(60), range(60)), twice).low == -1
     right = np.arange(40) % 5 > 0
     prompts = np.repeat(np.arange(40), 3)
     once, thrice = (

@@ -95,6 +95,7 @@ VERDICTS: dict[str, Callable[[Run], pd.DataFrame]] = {
         batch_size=50
     ),
     "few prompts": lambda run: run(n=9, times=1.3),
+    "one prompt": lambda run: run(n=1, times=1.3),
     "tokens between marks": lambda run: marked(run(n=20), "typical"),
 }
 
@@ -209,7 +210,7 @@ MAIN: dict[str, Callable[[Run], pd.DataFrame]] = {
         [five(), five().query("draft_length and task == 'mini-math'").assign(draft_length=3)]
     ),
     "nothing drafted": lambda run: five().query("draft_length == 0"),
-    "several runs": lambda run: pd.concat([five(), five().assign(run_id="two")]),
+    "several runs": lambda run: pd.concat([five(), five().assign(run_id="two", quality=0.5)]),
     "two metrics": lambda run: metrics(),
     "no weight accepts as much": lambda run: changed(
         run(n=40, better=-0.05), "typical", accepted=25

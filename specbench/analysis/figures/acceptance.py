@@ -1,8 +1,7 @@
 """Draft acceptance against total time, and against the weight of the static ensemble.
 
 After arXiv 2604.07622. The speeds of pairs differ by orders of magnitude, so time is normalised per
-pair, task, engine and batch size: 0 is the fastest setting drawn, 1 the slowest. Engines are
-normalised separately, because they are measured in separate runs.
+run, pair, task, engine and batch size: 0 is the fastest setting drawn, 1 the slowest.
 """
 
 from __future__ import annotations
@@ -36,15 +35,19 @@ def draw_time(results: Results) -> Drawing:
     """Draw acceptance against normalised time: one column per task, one colour per pair.
 
     Each point is one method in one setting. If a pair has enough points, a quadratic with its 95 %
-    band is fitted to them. Engines and batch sizes have separate rows.
+    band is fitted to them. Engines, batch sizes, and runs of one pair have separate rows.
     """
     table = timed_together(results.cells, "seconds_per_sample")
     table = table.dropna(subset=["draft_acceptance_rate", "seconds_per_sample"])
     if table.empty:
         raise UsageError(NOTHING_DRAFTED)
-    only(table, "drafter")
-    only(table, "temperature")
-    panels = table.groupby(["pair", "task", "engine", "batch_size"])["seconds_per_sample"]
+    for name in ("drafter", "temperature", "draft_length"):
+        only(table, name)
+    panel = ["pair", "task", "engine", "batch_size"]
+    names = ["engine", "batch_size"]
+    if table.groupby(panel)["run_id"].nunique().max() > 1:  # whose times do not compare
+        names.append("run_id")
+    panels = table.groupby([*panel, "run_id"])["seconds_per_sample"]
     fastest, slowest = panels.transform("min"), panels.transform("max")
     span = (slowest - fastest).replace(0, 1)
     table = table.assign(time=(table["seconds_per_sample"] - fastest) / span)
@@ -52,7 +55,7 @@ def draw_time(results: Results) -> Drawing:
     # With a single pair, methods keep their own colours.
     colours_of_pairs = cycle(style.PAIR_COLOURS if len(pairs) > 1 else [None])
     colours: dict[str, str | None] = dict(zip(pairs, colours_of_pairs, strict=False))
-    figure, grid, panels = task_panels(table, 2.0, ["engine", "batch_size"], sharey=True)
+    figure, grid, panels = task_panels(table, 2.0, names, sharey=True)
     fitted = False
     for axes, rows in panels:
         for pair, colour in colours.items():

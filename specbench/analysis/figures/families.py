@@ -38,7 +38,7 @@ def swept(cells: pd.DataFrame) -> pd.DataFrame:
     """
     sweeps = []
     rules = cells[~cells["method"].isin(["static", LEARNED])]
-    for _, of_rule in rules.groupby(["run_id", "method"], sort=False):
+    for _, of_rule in rules.groupby(["run_id", "task", "method"], sort=False):
         rows = map(from_columns, rows_of(of_rule[[*PARAMETER_COLUMNS]]))
         parameters = pd.DataFrame(rows, of_rule.index)
         varied = parameters.loc[:, parameters.nunique(dropna=False) > 1]

@@ -59,6 +59,11 @@ _COLUMNS: dict[Gain, str] = {
     "acceptance": "draft_acceptance_rate",
     "speedup": "speedup",
 }
+_MISSING = {  # what to do where no cell has a cost
+    "time": "draw --cost acceptance",
+    "acceptance": "run a method that drafts, or draw --cost time",
+    "speedup": "run autoregressive too",
+}
 COSTS: dict[str, _Cost] = {
     gain: _Cost(gain, column, shown(column).scale, f"{shown(column).scale:g}*{column}")
     for gain, column in _COLUMNS.items()
@@ -104,8 +109,7 @@ def draw(results: Results, against: Sequence[str] = AGAINST) -> Drawing:
     for cost in costs:
         if table[cost.column].isna().all():
             raise UsageError(
-                f"these runs have no {cost.gain} to draw quality against: run "
-                f"{'autoregressive too' if cost.gain == 'speedup' else 'a method that drafts'}"
+                f"these runs have no {cost.gain} to draw quality against: {_MISSING[cost.gain]}"
             )
 
     table, names = _numbered(table)
@@ -362,8 +366,8 @@ def _handles(
         label = "static front, 95 % band" if has_band else "static front"
         handles.append(line("--", 1.1, label, "static"))
     if "sharpened front" in fronts:
-        controlled = [method for method in CONTROLS if method in methods]
-        handles.append(line(":", 1.1, f"front with {controlled[-1]}", "cooled"))
+        controlled = " and ".join(method for method in CONTROLS if method in methods)
+        handles.append(line(":", 1.1, f"front with {controlled}", "cooled"))
     if not families.targets(cells).empty:
         handles.append(line("-", 0.9, "goals of training, labelled", LEARNED))
     elif not families.recipes(cells).empty:

@@ -12,7 +12,8 @@ from matplotlib.lines import Line2D
 from specbench.analysis.figures import figure, layout, style
 from specbench.analysis.figures.style import Drawing, scaled
 from specbench.analysis.results import Results
-from specbench.analysis.statistics.positions import CONDITIONAL, MARGINAL
+from specbench.analysis.statistics.positions import CONDITIONAL, MARGINAL, NOTHING_DRAFTED
+from specbench.errors import require
 from specbench.runs.frames import CELL
 
 _KINDS = {
@@ -34,6 +35,7 @@ def draw_positions(results: Results) -> Drawing:
     """
     ends = {"ci_low": "value_low", "ci_high": "value_high"}
     table = results.positions.rename(columns=ends)
+    require(not table.empty, NOTHING_DRAFTED)
     layout.only(table, "temperature")
     layout.only(table, "draft_length")
     cells = table[list(CELL)].drop_duplicates()

@@ -6,6 +6,7 @@ vision deficiencies; markers distinguish methods without colour.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -85,12 +86,13 @@ LOOKS = {
 _OTHER_MARKERS: tuple[Marker, ...] = ("H", (4, 1, 0), (6, 1, 0), (7, 0, 0), (8, 1, 0))
 _OTHER_COLOURS = ("#EE3377", "#117733", "#DDAA33", "#332288", "#88CCEE", "#882255", "#44AA99")
 
-#: Distinct from the colours of methods, and from each other in greyscale.
+#: Distinct from the colours of bundled methods, and from each other in greyscale.
 PAIR_COLOURS = ("#332288", "#44AA99", "#AA4499", "#999933", "#882255", "#88CCEE")
 
 GREY = "#555555"
 MOST_RUNS = 3  # of a panel, told apart by their markers: whole, open, or with a dark edge
 MOST_BARS = 200  # with more points, error bars are omitted
+_LONGEST_LABEL = 60  # characters
 _LEGEND_SHARE = 0.25  # largest share of a figure's height
 _LEAST_WIDTH = 1.5  # inches per column
 _LEAST_SHARE = 0.85  # of the width that a figure asks for
@@ -162,8 +164,8 @@ def look(method: str) -> Look:
     Among the arms of the runs that a figure shows, these are others for each arm.
     A server that verifies by a method, such as ``vllm-sd``, has its colour and marker, but is open.
     """
-    _, dash, rule = method.partition("-")
-    if dash and method not in {*LOOKS, *METHODS} and rule in LOOKS:
+    server, dash, rule = method.partition("-")
+    if dash and not {server, method} & {*LOOKS, *METHODS} and rule in LOOKS:
         return look(rule)._replace(open=True)
     arms = _arms.get()
     number = arms.index(method) if method in arms else crc32(short_name(method).encode())
@@ -260,6 +262,8 @@ def legend(figure: Figure, handles: Sequence[Artist]) -> None:
 
     The panels of a figure with a long legend are higher, so that it has a quarter of the height.
     """
+    for handle in handles:
+        handle.set_label(textwrap.shorten(str(handle.get_label()), _LONGEST_LABEL, placeholder="…"))
     for rows in range(1, len(handles) + 1 if len(handles) > 1 else 1):
         columns = -(-len(handles) // rows)
         drawn = figure.legend(handles=handles, loc="outside lower center", ncols=columns)

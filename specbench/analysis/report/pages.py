@@ -1,4 +1,4 @@
-"""Pages rendered from the templates in this folder, and the traces of a report.
+"""The traces of a report.
 
 All values are escaped. A report has the first prompts of each task by every method, up to a limit.
 """

@@ -36,7 +36,7 @@ from specbench.analysis.statistics.points import (
     shared_points,
     with_pooled_target,
 )
-from specbench.analysis.statistics.proportions import unit_difference
+from specbench.analysis.statistics.proportions import unit_difference, with_rare_differences
 from specbench.errors import UsageError
 from specbench.methods.registry import AUTOREGRESSIVE
 
@@ -201,6 +201,9 @@ def gap_between(heads: list[Setting], front: list[Setting], gain: Gain) -> Gap:
         above_measured = unit_difference(of_units[0][:, 0], of_units[0][:, 1 + nearest])
     else:
         above_measured = mean_over_seeds(quality[:, :first] - at_measured, reached.n)
+        if first == 1 and len(same := np.flatnonzero(level == at_measured[0, 0])):
+            differences = of_units[0][:, 0] - of_units[0][:, 1 + same[0]]
+            above_measured = with_rare_differences(above_measured, differences)
     if ends_before:
         above = above_measured = Interval(np.nan, np.nan, np.nan, reached.n)
     return Gap(

@@ -88,6 +88,7 @@ def with_rare_differences(figure: Interval, differences: Floats) -> Interval:
         figure: The mean difference with an interval.
         differences: [n] difference of each prompt, -1 to 1.
     """
+    figure = figure._replace(low=max(figure.low, -1.0), high=min(figure.high, 1.0))  # NaN stays
     if not len(differences) >= FEWEST > np.count_nonzero(np.abs(differences) > intervals.ROUNDING):
         return figure
     scores = _score_interval(np.clip(differences, -1, 1))

@@ -263,9 +263,9 @@ def _verdicts(comparison: pd.DataFrame) -> Iterator[dict[str, Any]]:
 
 
 def _highest(table: pd.DataFrame, competing: pd.Series, contest: Contest) -> pd.Series:
-    """Return which competing values are the best of their column; none if only one competes."""
+    """Return which competing values are the best of their run; none if only one competes."""
     marked = pd.Series(False, table.index)
-    column = [*SECTION, "task", "figure", "metric"]
+    column = [*SECTION, "run_id", "task", "figure", "metric"]
     among = table.groupby(column, dropna=False)["value"].transform("count") > 1
     rows = table[competing & among & table["value"].notna() & table["cell"].notna()]
     for (*_, figure, _), cells in rows.groupby(column, dropna=False):

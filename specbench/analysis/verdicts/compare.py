@@ -163,7 +163,7 @@ def cautions(rows: pd.DataFrame) -> Iterator[str]:
     """Yield notes on coarse fronts and on a missing control."""
     tossed = rows[rows["against"] == COIN].groupby("task")["ci_high"].max()
     placed = rows[(rows["metric"] == ABOVE) & (rows["against"] != COIN)]
-    beyond = placed[placed["value"].isna() & (placed["at"] == "acceptance")]
+    beyond = placed[placed["value"].isna() & (placed["at"] == "acceptance") & (placed["n"] > 1)]
     for task, methods in beyond.groupby("task", sort=False)["label"].unique().items():
         yield (
             f"{task}: no measured static weight accepts as much as {', '.join(methods)}, so there "

@@ -26,7 +26,7 @@ from specbench.analysis.statistics.estimates import (
 )
 from specbench.analysis.statistics.intervals import FEWEST, unseen_share
 from specbench.analysis.tables.shown import ENDS, shown
-from specbench.analysis.tables.table import percent, with_interval
+from specbench.analysis.tables.table import number, percent, with_interval
 from specbench.analysis.verdicts.contrasts import (
     ALONE,
     CONTROL,
@@ -239,7 +239,7 @@ def _control(front: Row | None, cooler: Row | None) -> Clause:
         unknown = "a lower temperature may gain as much, which this run did not measure"
         return Clause(MISSING, unknown if sampled else "")
     gained = shown_metric(front["quality_metric"])[1] * (front[ABOVE] - cooler[ABOVE])
-    words = _difference(cooler, ABOVE) | {"gained": f"{gained:+.1f}"}
+    words = _difference(cooler, ABOVE) | {"gained": number(gained, "+.1f")}
     return _clause("control", sign(cooler, ABOVE), **words)
 
 

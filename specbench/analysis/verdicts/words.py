@@ -159,8 +159,8 @@ def place_of(row: Row) -> str:
     distance = shown(ABOVE, row["quality_metric"])
     if ABOVE not in row:
         return ""
-    if math.isnan(row[ABOVE]):  # no measured weight gains as much
-        return "no weight: add w = 0"
+    if math.isnan(row[ABOVE]):  # no measured weight gains as much, if a prompt can tell
+        return "no weight: add w = 0" if row["n"] > 1 else ""
     text = distance.interval(row)
     outcome = front_outcome(row)
     coarse = outcome == UNSHOWN and row[f"{ABOVE}_low"] > 0  # not above the nearest weight

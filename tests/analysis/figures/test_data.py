@@ -37,8 +37,10 @@ def test_acceptance_time_has_a_row_per_point():
     ends = ["draft_acceptance", "draft_acceptance_low", "draft_acceptance_high"]
     point = sd[["time", "seconds_per_sample", *ends]].tolist()
     assert point == pytest.approx([1, 0.11, 60, 58, 62])
-    single = acceptance.draw_time(made(methods=("sd",), tasks=("mini-math",))).data
-    assert single["time"].tolist() == [0]
+    single = summary_of(methods=("sd",), tasks=("mini-math",))  # two runs have an axis each
+    other = single.assign(run_id="other", value=2 * single["value"])
+    drawn = acceptance.draw_time(Results.of(summary=pd.concat([single, other]))).data
+    assert drawn["time"].tolist() == [0, 0]
 
 
 def test_quadratic_is_recovered_exactly_and_its_band_covers_the_truth():

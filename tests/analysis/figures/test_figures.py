@@ -116,6 +116,7 @@ def test_a_method_has_its_own_style_and_a_new_one_a_stable_style():
     assert not new & {look.marker for look in style.LOOKS.values()}
     assert all(MarkerStyle(marker).is_filled() for marker in new)  # since the edge is white
     assert style.ordered(["new", "diversed", "sd"]) == ["sd", "diversed", "new"]
+    assert style.look("vllm-gated").open and not style.look("gated-diversed").open  # not a server
 
 
 def shade(method: str) -> np.ndarray:
@@ -183,6 +184,8 @@ REFUSED: list[tuple[str, Callable[[Path], Any]]] = [
     ("pareto", lambda _: made(methods=("autoregressive",))),
     ("acceptance-time", lambda _: made(methods=("autoregressive",))),
     ("acceptance-time", lambda _: changed(None, "temperature", 0.0)),
+    ("acceptance-time", lambda _: made(lengths=(3, 5))),
+    ("positions", lambda _: Results.of(positions=rounds_of({"sd": [[0]]}).positions.iloc[:0])),
     ("weights", lambda _: made(methods=("autoregressive", "sd"))),
     ("weights", lambda _: changed(None, "temperature", 0.0)),
     ("transfer", lambda _: made(methods=("sd", "static"))),

@@ -41,6 +41,9 @@ def test_pareto_costs_and_settings_have_separate_panels():
     ]
     drawing = pareto.draw(made(tasks=("python-line",)), ("time",))
     assert titles(drawing) == ["python-line"]
+    assert not pareto.draw(made(methods=("sd",)), ("time",)).figure.legends  # of one series
+    drawing = pareto.draw(runs("a", pairs=("mini", "server")), ("time",))
+    assert titles(drawing) == ["mini-math\n(positive control, mini)", "mini-math\n(server)"]
 
 
 FAMILY = ("h/acceptance-0.95", "h/acceptance-0.7", "h/acceptance-0.8")
@@ -164,13 +167,6 @@ def test_runs_of_one_pair_share_panels_and_are_told_apart_by_their_markers():
     assert len(pareto.draw(Results.of(cells=served), ("acceptance",)).figure.axes) == 2
 
 
-def test_only_the_pair_trained_on_a_generated_task_is_a_positive_control():
-    assert titles(pareto.draw(runs("a", pairs=("mini", "server")), ("time",))) == [
-        "mini-math\n(positive control, mini)",
-        "mini-math\n(server)",
-    ]
-
-
 @pytest.mark.parametrize("names", [("a",), ("a", "b"), ("a", "b", "c")])
 def test_labels_and_legend_cover_nothing(names):
     figure = pareto.draw(runs(*names)).figure
@@ -191,10 +187,6 @@ def test_labels_and_legend_cover_nothing(names):
             for other in [*marks, *labels[:number]]:
                 assert (label[:2] >= other[2:]).any() or (label[2:] <= other[:2]).any()
     assert labelled > 3
-
-
-def test_one_series_has_no_legend():
-    assert not pareto.draw(made(methods=("sd",)), ("time",)).figure.legends
 
 
 def sweep(run_id: str = "run-mini", prompts: int = 20) -> list[dict[str, Any]]:

@@ -96,7 +96,8 @@ def build(
     states = [(_without_folders(shown_path(f)), unfinished(f)) for f in folders]
     notes = [f"{name} is incomplete: {state}" for name, state in states if state]
     notes += missing_shards(folders)
-    notes += filter(None, [results.untimed])
+    with suppress(UsageError):  # no samples, and no verdicts on times
+        notes += filter(None, [results.untimed])
     notes += map(_without_folders, recorded.notes)
     traces = collect_traces(recorded.traced, [*map(_without_folders, recorded.trace_notes)])
     positions = pd.concat([pd.DataFrame(), *map(results.named, recorded.positions)])

@@ -6,7 +6,6 @@ vision deficiencies; markers distinguish methods without colour.
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -263,7 +262,8 @@ def legend(figure: Figure, handles: Sequence[Artist]) -> None:
     The panels of a figure with a long legend are higher, so that it has a quarter of the height.
     """
     for handle in handles:
-        handle.set_label(textwrap.shorten(str(handle.get_label()), _LONGEST_LABEL, placeholder="…"))
+        if len(label := str(handle.get_label())) > _LONGEST_LABEL:  # its ends tell names apart
+            handle.set_label(f"{label[: _LONGEST_LABEL // 2 - 1]}…{label[-_LONGEST_LABEL // 2 :]}")
     for rows in range(1, len(handles) + 1 if len(handles) > 1 else 1):
         columns = -(-len(handles) // rows)
         drawn = figure.legend(handles=handles, loc="outside lower center", ncols=columns)

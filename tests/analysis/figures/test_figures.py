@@ -115,6 +115,8 @@ def test_a_method_has_its_own_style_and_a_new_one_a_stable_style():
     new = {style.look(f"method-{i}").marker for i in range(200)}
     assert not new & {look.marker for look in style.LOOKS.values()}
     assert all(MarkerStyle(marker).is_filled() for marker in new)  # since the edge is white
+    style.legend(Figure(), [long := style.handle(f"{'m' * 99}:last"), style.handle("sd")])
+    assert len(long.get_label()) <= 60 and long.get_label().endswith("last")
     assert style.ordered(["new", "diversed", "sd"]) == ["sd", "diversed", "new"]
     assert style.look("vllm-gated").open and not style.look("gated-diversed").open  # not a server
 
@@ -162,8 +164,7 @@ def test_heavy_imports_wait_until_drawing_and_pyplot_is_never_used():
     code = (
         "import sys, specbench.analysis.figures as f;"
         "early = [m for m in ('matplotlib', 'pandas') if m in sys.modules];"
-        "[f.load_figure(name) for name in f.FIGURES];"
-        "print(early, 'matplotlib.pyplot' in sys.modules)"
+        "[f.load_figure(n) for n in f.FIGURES]; print(early, 'matplotlib.pyplot' in sys.modules)"
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert answer.stdout.strip() == "[] False", answer.stderr

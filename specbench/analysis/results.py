@@ -275,8 +275,8 @@ class Results:
     @property
     def untimed(self) -> str:
         """Why times of these runs do not compare, for a reader; empty if they do."""
-        first, *others = (run for run, *_ in self._runs.values())
-        why = next(filter(None, (why_untimed(first, other) for other in others)), None)
+        runs = [run for run, *_ in self._runs.values()]
+        why = next(filter(None, (why_untimed(runs[0], other) for other in runs[1:])), None)
         return f"times of these runs do not compare, since {why}" if why else ""
 
     def plot(self, figure: str = "pareto", *, style: str = STYLES[1], **options: Any) -> Figure:

@@ -154,7 +154,7 @@ def verify(
     if answer and verification.without_data:
         answer += f"; the data of {', '.join(verification.without_data)} were not compared"
     if answer and differ:
-        answer += "; samples decoded again differ, which rounding in other batches may explain"
+        answer += "; samples decoded again differ, and whether rounding explains it was not tested"
     after = [f"{answer}; the last row says what was not checked"] if answer else []
     print_findings(
         options.as_json, list(map(asdict, findings)), results.findings_table(findings), after=after

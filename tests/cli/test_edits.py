@@ -49,11 +49,12 @@ def drop_of_all_methods(run: Path) -> None:
 
 
 def own_texts_as_references(run: Path) -> None:
-    learned = [row for row in records(run) if row["method"] == "diversed"]
-    texts = {(row["task"], row["sample_id"]): row["text"] for row in learned}
+    texts = {(r["task"], r["sample_id"], r["method"]): r["text"] for r in records(run)}
 
     def edit(examples: list[Values]) -> list[Values]:
-        return [each | {"reference": texts[each["task"], each["id"]]} for each in examples]
+        return [
+            each | {"reference": texts[each["task"], each["id"], "diversed"]} for each in examples
+        ]
 
     lines(run / "examples.jsonl", edit)
 
@@ -109,6 +110,10 @@ def in_table(file: str, change: Callable[[list[Values]], object]) -> Edit:
     return lambda run: edit_rows(run / file, change)
 
 
+def in_row(file: str, **values: object) -> Edit:
+    return in_table(file, lambda rows: rows[0].update(values))
+
+
 def with_values(**values: object) -> Edit:
     return in_records(lambda row: row.update(values))
 
@@ -123,13 +128,8 @@ def without_metrics(run: Path) -> None:
     in_records(lambda row: row.update(quality=1.0, scores=dict.fromkeys(row["scores"], 1.0)))(run)
 
 
-def with_a_cell(rows: list[Values]) -> None:
-    rows[2]["accepted"] = "99"
-
-
-def with_column(run: Path) -> None:
-    table = pd.read_csv(run / "samples.csv", dtype="str")
-    table.assign(goodness="1").to_csv(run / "samples.csv", index=False)
+def in_frame(file: str, change: Callable[[pd.DataFrame], pd.DataFrame]) -> Edit:
+    return lambda run: change(pd.read_csv(run / file, dtype="str")).to_csv(run / file, index=False)
 
 
 def replaced_on_the_page(run: Path) -> None:
@@ -153,8 +153,7 @@ EDITS: dict[str, tuple[Edit, str, str]] = {
     "references": (own_texts_as_references, EXAMPLES, ""),
     "samples_planned": (in_config(lambda c: c.update(samples_planned=7)), PLAN, "is 7, not 6"),
     "data": (
-        in_config(lambda config: config["tasks"][0]["data"].update(generator="gsm8k")),
-        EXAMPLES,
+        *(in_config(lambda c: c["tasks"][0]["data"].update(generator="gsm8k")), EXAMPLES),
         "data.generator is 'gsm8k'",
     ),
     "worth": (in_config(with_worth), "heads are those of the run", "worth is 'as good as"),
@@ -162,16 +161,14 @@ EDITS: dict[str, tuple[Edit, str, str]] = {
     "processor and versions": (unlike_machine, "", "times; the machine and its software"),
     "all times": (in_records(halved), "", "times;"),
     "dtype": (
-        in_config(lambda config: config["loading"].update(dtype="bfloat16")),
-        SETTINGS,
+        *(in_config(lambda config: config["loading"].update(dtype="bfloat16")), SETTINGS),
         "dtype is bfloat16 in the configuration and float32 in the environment",
     ),
     "engine": (setting(engine="compile"), SETTINGS, "engine is 'eager', not 'compile'"),
     "batch size": (setting(batch_size=8), SETTINGS, "batch_size is 1, not 8"),
     "temperature": (setting(temperature=0.5), PLAN, "is not planned"),
     "device": (
-        with_values(device="node cuda:1"),
-        SETTINGS,
+        *(with_values(device="node cuda:1"), SETTINGS),
         "devices are `cuda` in samples and cpu in the environment",
     ),
     "two runs": (in_records(lambda row: row.update(run_id=row["method"])), SETTINGS, "run_id has"),
@@ -190,27 +187,32 @@ EDITS: dict[str, tuple[Edit, str, str]] = {
         in_records(lambda r: r.update(text=r["text"] * 2, token_ids={"sd": [5]}.get(r["method"]))),
         *(f"{COUNTS}, {TEXTS}", "text is"),
     ),
-    "a column more": (with_column, SAMPLES, "goodness is not in samples.jsonl"),
-    "a cell": (in_table("samples.csv", with_a_cell), SAMPLES, "test-0: accepted is 99"),
+    "a column more": (
+        *(in_frame("samples.csv", lambda t: t.assign(goodness="1")), SAMPLES),
+        "goodness is not in samples.jsonl",
+    ),
+    "a column less": (
+        *(in_frame("samples.csv", lambda t: t.drop(columns="quality")), SAMPLES),
+        "has no column quality",
+    ),
+    "a cell": (in_row("samples.csv", accepted="99"), SAMPLES, "test-0: accepted is 99"),
     "a row less": (in_table("samples.csv", list.pop), SAMPLES, "is missing from samples.csv"),
     "a row twice": (
-        in_table("samples.csv", lambda rows: rows.append(rows[0])),
-        SAMPLES,
+        *(in_table("samples.csv", lambda rows: rows.append(rows[0])), SAMPLES),
         "test-0: repeats an earlier row",
     ),
-    "an id": (
-        in_table("samples.csv", lambda rows: rows[2].update(sample_id="x")),
-        SAMPLES,
-        "x: is not in samples.jsonl",
-    ),
-    "a value": (
-        in_table("summary.csv", lambda rows: rows[0].update(value="0.123")),
-        SUMMARY,
-        "quality: value is 0.123",
+    "half a row": (in_row("samples.csv", method="", sample_id=""), SAMPLES, "mini-math"),
+    "an id": (in_row("samples.csv", sample_id="x"), SAMPLES, "x: is not in samples.jsonl"),
+    "a value": (in_row("summary.csv", value="0.123"), SUMMARY, "quality: value is 0.123"),
+    "no row": (in_table("samples.csv", list.clear), SAMPLES, "is missing from samples.csv"),
+    "no figure": (in_table("summary.csv", list.clear), SUMMARY, "quality: is missing from"),
+    "a task": (
+        in_one(lambda row: row.update(task="other")),
+        f"{PLAN}, {TEXTS}",
+        "its task is not in config.json",
     ),
     "a length in words": (
-        in_table("summary.csv", lambda rows: rows[0].update(draft_length="many", settings="odd")),
-        SUMMARY,
+        *(in_row("summary.csv", draft_length="many", settings="odd"), SUMMARY),
         "is not in samples.jsonl",
     ),
     "a value less": (in_table("summary.csv", list.pop), SUMMARY, "is missing from summary.csv"),
@@ -250,7 +252,9 @@ def test_a_task_of_another_version_is_named_in_the_answer(cli, run):
 
 
 def test_keys_that_no_sample_has_are_named(cli, run):
-    """All files agree on a batch size, which the texts do not show."""
+    """One sample has none; then all files agree on a batch size, which the texts do not show."""
+    in_one(lambda row: row.update(key=""))(run)
+    assert "made with another" in cli("verify", "r", "-n", "9", code=1).out
     configure(run, lambda config: config["settings"].update(batch_size=2))
     with_values(batch_size=2)(run)
     (run / "report.html").touch()

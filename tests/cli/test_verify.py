@@ -34,12 +34,7 @@ def failures(shown: Result) -> list[str]:
 )
 def test_other_texts_in_bfloat16_are_reported_only(cli, run, dtype, column, value, verdict):
     """Rounding depends on the batch there; the fault is planted in all records."""
-
-    def change(records):
-        for record in records:
-            record[column] = value
-
-    edit_records(run, change, "diversed")
+    edit_records(run, lambda rows: [row.update({column: value}) for row in rows], "diversed")
     configure(run, lambda config: config["loading"].update(dtype=dtype))
     shown = cli("verify", "r", "-n", "1")
     again = [line for line in shown.out.splitlines() if "decoded again" in line]

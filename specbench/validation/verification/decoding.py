@@ -182,7 +182,9 @@ def _check_keys(
     key that it would have here, the cause may be any of them.
     """
     name = "keys follow from heads and settings"
-    if not samples or not all(record.key for _, record in samples):
+    if not any(record.key for _, record in samples):
+        text = "keys of samples, which have none"
+        yield findings.Finding("", plan.pair.name, name, findings.SKIPPED, text)
         return
     best: list[str] = []
     for may_execute in (False, True):

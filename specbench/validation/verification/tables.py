@@ -106,6 +106,7 @@ def check_scores(
 
 # An id or a category may be "nan" or "1.0".
 _NAMES = {column.name for column in dictionary() if column.type == "text"}
+ALWAYS = {"quality", "draft_acceptance_rate", "tokens_per_second"}  # of tables of every version
 _CELL = [name for name in SUMMARY_COLUMNS if name not in {"value", "ci_low", "ci_high", "n"}]
 
 
@@ -150,18 +151,20 @@ def check_tables(folder: Path, source: str) -> Iterator[Finding]:
 
 
 def _compare(folder: Path, again: Path, name: str, keys: Sequence[str], source: str) -> Finding:
-    """Compare the rows of a table; a metric that all of it lacks is no difference."""
+    """Compare the rows of a table; what all of it lacks may be newer, but for ``ALWAYS``."""
     path = stored(folder / name)
     if not path.is_file():
         raise UsageError(run_files.lacks(path.parent, path.name))
     recorded, rebuilt = _rows(path, keys), _rows(again / name, keys)
-    metrics = {row.get("metric") for row in recorded.values()}
+    metrics = {None, *ALWAYS, *(row.get("metric") for row in recorded.values())}
 
     def compare() -> Iterator[tuple[Record, str]]:
         for key, row in recorded.items():
             further = [name for name in row if key in rebuilt and name not in rebuilt[key]]
             absent = f"is not in {source}" if key[-1] == 1 else "repeats an earlier row"
             text = difference(row, rebuilt[key]) if key in rebuilt else absent
+            if lacking := sorted((rebuilt.get(key, {}).keys() & ALWAYS) - row.keys()):
+                text = f"has no column {lacking[0]}"
             yield row, f"{further[0]} is not in {source}" if further else text
         for key, row in rebuilt.items():
             if key not in recorded and row.get("metric") in metrics:
@@ -177,7 +180,7 @@ def _rows(path: Path, keys: Sequence[str]) -> dict[tuple[Any, ...], dict[str, An
     """
     try:
         with open_binary(path) as file:
-            rows = rows_of(pd.read_csv(file, dtype=str, keep_default_na=False))
+            rows = rows_of(pd.read_csv(file, dtype=str, keep_default_na=False).fillna(""))
         require_columns(rows[0] if rows else keys, keys, path)
     except ValueError as error:  # pandas' own errors of parsing, and of text that is not UTF-8
         raise UsageError(f"{path} is not a readable CSV file ({first_line(error)})") from error

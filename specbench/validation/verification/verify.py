@@ -136,6 +136,8 @@ class Verification:
             return
 
         def compare(record: SampleRecord) -> str:
+            if record.task not in run.tasks:
+                return f"its task is not in {CONFIG}"
             try:
                 text = text_of(record.token_ids or [], run.tasks[record.task].stop)
             except (OverflowError, TypeError, ValueError):

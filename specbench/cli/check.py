@@ -95,9 +95,9 @@ def check(
     tokens must follow the exact distributions computed from plain forward passes; the target as its
     own draft must always be accepted. Then, in the dtype of runs: greedy decoding again (reported
     only), and whether the measured speed is possible. A server's greedy texts must be the target's
-    first choices, and its sampled ones must follow the target's distribution. Every test has a
-    negative control; if the control passes, the verdict is weak. The exit code is 2 if texts of a
-    server's draft alone might pass.
+    first choices, and its sampled ones must follow the target's distribution. Tests of draws
+    and ends have a negative control; if it passes, the verdict is weak. The exit code is 2 if texts
+    of a server's draft alone might pass.
     """
     if settings.server is not None:
         groups = (methods, run)
@@ -136,6 +136,8 @@ def check(
         write_atomically(folder / FILE, as_json(result))
     failed, weak = failures(findings), too_weak(findings) if server else False
     answer = "" if failed or weak else conclusion(findings, "decoded correctly", "fault")
+    if answer and not server and {name for name, _ in variants} - {"sd", AUTOREGRESSIVE}:
+        answer += "; at T = 0 only sd was decoded, no other rule"
     content = {"results": str(folder / FILE), "conclusion": answer, **result}
     is_weak = any(finding.verdict == WEAK for finding in findings)
     meaning = f"{WEAK}: the negative control passed too, so a fault would not have been seen"

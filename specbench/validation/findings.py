@@ -134,8 +134,9 @@ WITHOUT_LAW = (
     "Without it, acceptance is compared with the probabilities that the rule reported (`expected`)."
 )
 SMALLEST_SHARE = (
-    "Smallest share: of wrong draws, ends or numbers that is detected with 99 % probability, in "
-    "the least sensitive row. Numbers are wrong if they are off by more than 0.001."
+    "Smallest share: of wrong draws, ends or numbers that is detected with 99 % probability by an "
+    "estimate (of acceptance, simulated, with 70 % or more), in the least sensitive row. Numbers "
+    "are wrong if they are off by more than 0.001."
 )
 WHOLE = "whole outputs"
 SUMMARIES = ("fewest draws", "smallest p", "smallest share")
@@ -239,5 +240,6 @@ def named(row: Record) -> str:
         for name, noun in (("draft_length", "N ="), ("turn", "turn"), ("repeat", "repeat"))
     )
     last = values.get("sample_id") or values.get("metric")
-    parts = [values["task"], method_label(values), length, last, turn, repeat]
+    method = values["method"] and method_label(values)  # a row may be cut
+    parts = [values["task"], method, length, last, turn, repeat]
     return ", ".join(filter(None, parts))

@@ -121,7 +121,8 @@ def test_tables_and_file_of_two_formats(cli, loaded):
     assert loaded == ["float32", "bfloat16"]
     assert "static w=0.6" in result.out
     assert result.out.splitlines()[-2] == "results: out/check.json"
-    assert result.out.splitlines()[-1].startswith("decoded correctly: no fault found in ")
+    answer = result.out.splitlines()[-1]
+    assert answer.startswith("decoded correctly: no fault found in ") and "only sd was" in answer
     greedy_ones = [(f["subject"], f["verdict"]) for f in findings if f["part"] == "greedy"]
     assert greedy_ones == 2 * [("T=0, float32", "ok")] + 2 * [("T=0, bfloat16", "report")]
     alone = {f["name"] for f in findings if f["subject"] == "autoregressive, T=1"}
